@@ -1,0 +1,2 @@
+//! layerlet
+fn main() {}

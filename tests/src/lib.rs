@@ -1,0 +1,1 @@
+//! layerlet-tests
