@@ -1,2 +1,42 @@
-//! xtask
-fn main() {}
+//! `cargo xtask`: the project's own commands.
+
+mod command;
+mod doc;
+mod lint;
+mod test;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Prove, test and document Layerlet.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run every test; report what is missing as skipped
+    Test(test::Args),
+    /// Formatting, clippy and documentation, all warnings are errors
+    Lint,
+    /// Build the documentation and say where it is
+    Doc(doc::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Test(args) => test::run(&args),
+        Command::Lint => lint::run(),
+        Command::Doc(args) => doc::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
