@@ -6,6 +6,14 @@
 //! - scratch is written before it is read;
 //! - a launch does not write a buffer that it also reads, except state that it declares as such.
 
+mod forward;
+mod layout;
+mod step;
+
+pub use forward::*;
+pub use layout::*;
+pub use step::*;
+
 use crate::buffer::{BufferDecl, BufferError, BufferTable, Role};
 use crate::launch::{Access, Fused, Launch, LaunchError, Traffic};
 use alloc::{string::String, vec, vec::Vec};
@@ -34,6 +42,8 @@ pub enum PlanError {
     Encoding(String),
     #[error("plan format {found}, this build reads {expected}")]
     Version { found: u32, expected: u32 },
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
     #[error("{field} is {found}, expected {expected}")]
     Shape {
         field: &'static str,
