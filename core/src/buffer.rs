@@ -231,6 +231,11 @@ impl BufferTable {
         }
     }
 
+    /// Bytes of a buffer; 0 for a handle of another table.
+    pub fn bytes<E>(&self, buf: Buf<E>) -> u64 {
+        self.get(buf.id()).map_or(0, |d| d.bytes() as u64)
+    }
+
     /// Checks a table that came from outside: sizes must not overflow, names must be unique.
     pub fn validate(&self) -> Result<(), BufferError> {
         let mut names: Vec<&str> = self.decls.iter().map(|d| d.name.as_str()).collect();

@@ -5,7 +5,10 @@ use crate::buffer::{BufferError, BufferId, BufferTable};
 use crate::dtype::DType;
 use crate::memory::Memory;
 use crate::ops::*;
-use alloc::{string::String, vec::Vec};
+use alloc::{
+    string::{String, ToString},
+    vec::Vec,
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -68,6 +71,63 @@ impl LaunchError {
     pub fn buffer(op: &'static str, source: BufferError) -> Self {
         LaunchError::Buffer { op, source }
     }
+
+    /// A static parameter that the operation cannot use.
+    pub fn parameter(
+        op: &'static str,
+        parameter: &'static str,
+        found: impl ToString,
+        expected: impl Into<String>,
+    ) -> Self {
+        LaunchError::Parameter {
+            op,
+            parameter,
+            found: found.to_string(),
+            expected: expected.into(),
+        }
+    }
+
+    /// A value in a step buffer that points outside of what it indexes.
+    pub fn step_data(
+        op: &'static str,
+        what: impl Into<String>,
+        found: u32,
+        expected: impl Into<String>,
+    ) -> Self {
+        LaunchError::StepData {
+            op,
+            what: what.into(),
+            found: found.into(),
+            expected: expected.into(),
+        }
+    }
+}
+
+/// Refuses a parameter that is not a positive finite number.
+pub(crate) fn check_positive(
+    op: &'static str,
+    parameter: &'static str,
+    value: f32,
+) -> Result<(), LaunchError> {
+    if value.is_finite() && value > 0.0 {
+        return Ok(());
+    }
+    let expected = "a positive finite number";
+    Err(LaunchError::parameter(op, parameter, value, expected))
+}
+
+/// Bytes of all operands but those in `except`.
+pub(crate) fn traffic_without(
+    operands: Vec<Operand>,
+    except: &[BufferId],
+    buffers: &BufferTable,
+) -> u64 {
+    operands
+        .iter()
+        .filter(|o| !except.contains(&o.buffer))
+        .filter_map(|o| buffers.get(o.buffer).ok())
+        .map(|d| d.bytes() as u64)
+        .sum()
 }
 
 /// What every operation can say of itself, and its reference.
@@ -87,12 +147,7 @@ pub trait Operation {
     /// Bytes moved. The default counts every operand once; operations that touch only a part
     /// (gathers, experts, pages) say so themselves.
     fn traffic(&self, buffers: &BufferTable) -> Traffic {
-        let all = self
-            .operands()
-            .iter()
-            .filter_map(|o| buffers.get(o.buffer).ok())
-            .map(|d| d.bytes() as u64)
-            .sum();
+        let all = traffic_without(self.operands(), &[], buffers);
         Traffic { min: all, max: all }
     }
 }

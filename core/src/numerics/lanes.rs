@@ -34,6 +34,31 @@ pub fn lane_sum(terms: impl IntoIterator<Item = f32>) -> f32 {
     tree_sum(lanes)
 }
 
+/// The lane-order sums of all columns of weighted rows: `sums[c] = lane_sum_i(factor_i * row_i[c])`.
+pub fn lane_sum_rows<'a, E: Copy + Into<f32> + 'a>(
+    terms: impl IntoIterator<Item = (f32, &'a [E])>,
+    sums: &mut [f32],
+) {
+    let width = sums.len();
+    let mut lanes = alloc::vec![0.0f32; LANES * width];
+    for (i, (factor, row)) in terms.into_iter().enumerate() {
+        assert_eq!(row.len(), width);
+        let lane = &mut lanes[i % LANES * width..][..width];
+        for (lane, &x) in lane.iter_mut().zip(row) {
+            *lane += factor * x.into();
+        }
+    }
+    let mut stride = LANES / 2;
+    while stride > 0 {
+        let (low, high) = lanes.split_at_mut(stride * width);
+        for (low, high) in low.iter_mut().zip(high) {
+            *low += *high;
+        }
+        stride /= 2;
+    }
+    sums.copy_from_slice(&lanes[..width]);
+}
+
 /// Dot product in lane order: each product is rounded, then added.
 #[inline]
 pub fn lane_dot(a: &[f32], b: &[f32]) -> f32 {

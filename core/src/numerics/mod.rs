@@ -13,7 +13,7 @@ mod rsqrt;
 
 pub use activations::{delta_decay, sigmoid, silu, softplus};
 pub use exp::exp;
-pub use lanes::{LANES, lane_dot, lane_dot_bf16, lane_sum, tree_sum};
+pub use lanes::{LANES, lane_dot, lane_dot_bf16, lane_sum, lane_sum_rows, tree_sum};
 pub use log1p::log1p;
 pub use philox::{draw_u64, philox};
 pub use rope::{rope_angle, rope_cos_sin, rope_inv_freq};
