@@ -1,6 +1,6 @@
-//! Joins two matrices by columns.
+//! Joins two matrices by columns: row `t` is `a[t]` followed by `b[t]`. Copies bits.
 
-use crate::buffer::BufferTable;
+use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, operation};
 use crate::memory::Memory;
 use crate::numerics::bf16;
@@ -26,11 +26,28 @@ impl Operation for ConcatColumns {
         self.declared_operands()
     }
 
-    fn check(&self, _buffers: &BufferTable) -> Result<(), LaunchError> {
-        unimplemented!()
+    fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
+        let check = || -> Result<(), BufferError> {
+            let [rows, a] = buffers.dims(self.a)?;
+            let [_, b] = buffers.dims(self.b)?;
+            buffers.expect(self.b, &[rows, b])?;
+            buffers.expect(self.out, &[rows, a + b])?;
+            Ok(())
+        };
+        check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
 
-    fn run(&self, _memory: &mut Memory<'_>) -> Result<(), LaunchError> {
-        unimplemented!()
+    fn run(&self, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
+        let mut out = memory.take(self.out);
+        let ([_, a_width], [_, b_width]) = (memory.dims(self.a), memory.dims(self.b));
+        let a = memory.get(self.a).chunks_exact(a_width);
+        let b = memory.get(self.b).chunks_exact(b_width);
+        for ((a, b), out) in a.zip(b).zip(out.chunks_exact_mut(a_width + b_width)) {
+            let (left, right) = out.split_at_mut(a_width);
+            left.copy_from_slice(a);
+            right.copy_from_slice(b);
+        }
+        memory.put(self.out, out);
+        Ok(())
     }
 }

@@ -1,9 +1,17 @@
-//! Groups token-expert pairs by expert.
+//! Groups token-expert pairs by expert: a stable counting sort.
+//!
+//! Pair `slot = t * k + rank` goes to expert `ids[slot]`. Rows of expert `e` are `offsets[e]..offsets[e + 1]`, within an
+//! expert in ascending slot. `slot_of_row` and `row_of_slot` are inverse to each other; `NONE` pairs (inert rows) have no
+//! row, and rows past `offsets[E]` have no slot. The order within an expert changes no byte of a later result, but it is
+//! fixed, so that every intermediate can be compared. An expert named twice by one token gets two rows.
+//!
+//! An id that is no expert is refused.
 
-use crate::buffer::BufferTable;
+use crate::NONE;
+use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, operation};
 use crate::memory::Memory;
-use alloc::vec::Vec;
+use alloc::{format, vec::Vec};
 
 operation! {
     /// A stable counting sort of the pairs `slot = t * k + rank` by expert.
@@ -27,11 +35,59 @@ impl Operation for ExpertPrologue {
         self.declared_operands()
     }
 
-    fn check(&self, _buffers: &BufferTable) -> Result<(), LaunchError> {
-        unimplemented!()
+    fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
+        let check = || -> Result<(), BufferError> {
+            let [t, k] = buffers.dims(self.ids)?;
+            let [entries] = buffers.dims(self.offsets)?;
+            if entries < 2 {
+                return Err(buffers.shape_error(self.offsets, "[E + 1] with at least one expert"));
+            }
+            buffers.expect(self.slot_of_row, &[t * k])?;
+            buffers.expect(self.row_of_slot, &[t * k])?;
+            Ok(())
+        };
+        check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
 
-    fn run(&self, _memory: &mut Memory<'_>) -> Result<(), LaunchError> {
-        unimplemented!()
+    fn run(&self, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
+        let mut offsets = memory.take(self.offsets);
+        let mut slot_of_row = memory.take(self.slot_of_row);
+        let mut row_of_slot = memory.take(self.row_of_slot);
+        let ids = memory.get(self.ids);
+        let done = expert_prologue(ids, &mut offsets, &mut slot_of_row, &mut row_of_slot);
+        let experts = offsets.len() - 1;
+        memory.put(self.offsets, offsets);
+        memory.put(self.slot_of_row, slot_of_row);
+        memory.put(self.row_of_slot, row_of_slot);
+        done.map_err(|id| {
+            LaunchError::step_data(Self::NAME, "an expert id", id, format!("below {experts}"))
+        })
     }
+}
+
+/// Sorts the pairs; an id that is no expert is the error, and then nothing is sorted.
+pub fn expert_prologue(
+    ids: &[u32],
+    offsets: &mut [u32],
+    slot_of_row: &mut [u32],
+    row_of_slot: &mut [u32],
+) -> Result<(), u32> {
+    let experts = offsets.len() - 1;
+    offsets.fill(0);
+    slot_of_row.fill(NONE);
+    row_of_slot.fill(NONE);
+    if let Some(&id) = ids.iter().find(|&&id| id != NONE && id as usize >= experts) {
+        return Err(id);
+    }
+    let mut row = 0u32;
+    for expert in 0..experts {
+        offsets[expert] = row;
+        for slot in (0..ids.len()).filter(|&slot| ids[slot] as usize == expert) {
+            slot_of_row[row as usize] = slot as u32;
+            row_of_slot[slot] = row;
+            row += 1;
+        }
+    }
+    offsets[experts] = row;
+    Ok(())
 }

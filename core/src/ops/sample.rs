@@ -1,9 +1,35 @@
 //! Sampling with exact sums.
+//!
+//! One output row after the other, on its logits widened to f32:
+//!
+//! 1. **Penalties.** With `n` the number of times id `v` occurs in the generated part of the row's history:
+//!    if `v` occurs in prompt or generated part, `l = l > 0 ? l / repetition : l * repetition`; then, if `n > 0`,
+//!    `l = (l - frequency * n) - presence` (f32, each operation rounded).
+//! 2. **Greedy.** `temperature == 0` ends here with [`super::argmax`] of the penalised logits.
+//! 3. **Temperature.** `l = l / temperature`.
+//! 4. **Weights.** `w_v = floor(exp(l_v - max l) * 2^32)` as an integer; NaN gives 0. Every sum from here on is a sum of
+//!    integers, exact in any order on any device. What is 2^-32 of the likeliest token or less cannot be drawn.
+//! 5. **Filters**, by rank (logit descending, id ascending): top-k keeps the first `k`; min-p keeps
+//!    `w >= floor(min_p * 2^32)`; top-p keeps the shortest run of ranks whose sum reaches `top_p` of the sum of what
+//!    top-k and min-p left (`sum * 2^24 >= floor(top_p * 2^24) * total`, compared in u128). The first rank always stays.
+//! 6. **Draw.** `r = floor(u * total / 2^64)` with 64 random bits `u` of [`draw_u64`] for the row's seed and position;
+//!    the kept ids are walked in ascending order until the running sum exceeds `r`.
+//!
+//! A row without any finite weight (all NaN or -inf) takes the argmax; `+inf` logits share the draw equally. An inert row
+//! (`out_rows[r] == NONE`) gives `NONE`.
+//!
+//! The draw depends on seed and position alone, so a token does not depend on batch, chunking or speculation.
+//!
+//! Errors: history bounds that leave the buffer are refused when it runs. Source: parameters as in vLLM's
+//! `SamplingParams`; the arithmetic is ours.
 
-use crate::buffer::BufferTable;
+use super::argmax;
+use crate::NONE;
+use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, operation};
 use crate::memory::Memory;
-use crate::numerics::bf16;
+use crate::numerics::{bf16, draw_u64, exp};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 operation! {
@@ -50,11 +76,198 @@ impl Operation for Sample {
         self.declared_operands()
     }
 
-    fn check(&self, _buffers: &BufferTable) -> Result<(), LaunchError> {
-        unimplemented!()
+    fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
+        check_sample(self, buffers).map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
 
-    fn run(&self, _memory: &mut Memory<'_>) -> Result<(), LaunchError> {
-        unimplemented!()
+    fn run(&self, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
+        let mut tokens = memory.take(self.tokens);
+        let [_, vocab] = memory.dims(self.logits);
+        let logits = memory.get(self.logits).chunks_exact(vocab);
+        let mut outcome = Ok(());
+        for (row, (token, logits)) in tokens.iter_mut().zip(logits).enumerate() {
+            *token = NONE;
+            if memory.get(self.out_rows)[row] == NONE {
+                continue;
+            }
+            match self.row(memory, row) {
+                Ok((rule, draw, history)) => *token = sample_row(logits, &rule, &history, draw),
+                Err(e) => outcome = Err(e),
+            }
+        }
+        memory.put(self.tokens, tokens);
+        outcome
     }
+}
+
+fn check_sample(op: &Sample, buffers: &BufferTable) -> Result<(), BufferError> {
+    let [rows, _] = buffers.dims(op.logits)?;
+    for buf in [
+        op.out_rows,
+        op.top_k,
+        op.draw_position,
+        op.history_generated,
+        op.tokens,
+    ] {
+        buffers.expect(buf, &[rows])?;
+    }
+    let floats = [
+        op.temperature,
+        op.top_p,
+        op.min_p,
+        op.repetition_penalty,
+        op.presence_penalty,
+        op.frequency_penalty,
+    ];
+    for buf in floats {
+        buffers.expect(buf, &[rows])?;
+    }
+    buffers.expect(op.seed, &[rows, 2])?;
+    let [_] = buffers.dims(op.history)?;
+    buffers.expect(op.history_start, &[rows + 1])
+}
+
+impl Sample {
+    /// Parameters, random bits and history of one output row.
+    fn row<'a>(
+        &self,
+        memory: &'a Memory<'_>,
+        row: usize,
+    ) -> Result<(SampleRule, u64, History<'a>), LaunchError> {
+        let seed = &memory.get(self.seed)[2 * row..];
+        let seed = u64::from(seed[1]) << 32 | u64::from(seed[0]);
+        let rule = SampleRule {
+            temperature: memory.get(self.temperature)[row],
+            top_k: memory.get(self.top_k)[row],
+            top_p: memory.get(self.top_p)[row],
+            min_p: memory.get(self.min_p)[row],
+            repetition: memory.get(self.repetition_penalty)[row],
+            presence: memory.get(self.presence_penalty)[row],
+            frequency: memory.get(self.frequency_penalty)[row],
+        };
+        let starts = memory.get(self.history_start);
+        let (start, end) = (starts[row] as usize, starts[row + 1] as usize);
+        let split = memory.get(self.history_generated)[row] as usize;
+        let history = memory.get(self.history);
+        let parts = history.get(start..split).zip(history.get(split..end));
+        let (prompt, generated) = parts.ok_or_else(|| {
+            let expected = "start <= generated <= end, within the buffer".into();
+            LaunchError::step_data(Self::NAME, "a history bound", split as u32, expected)
+        })?;
+        let draw = draw_u64(seed, memory.get(self.draw_position)[row]);
+        Ok((rule, draw, History { prompt, generated }))
+    }
+}
+
+/// Parameters of one row, as the step buffers hold them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct SampleRule {
+    pub temperature: f32,
+    pub top_k: u32,
+    pub top_p: f32,
+    pub min_p: f32,
+    pub repetition: f32,
+    pub presence: f32,
+    pub frequency: f32,
+}
+
+/// Token ids that penalties count.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct History<'a> {
+    pub prompt: &'a [u32],
+    pub generated: &'a [u32],
+}
+
+/// The token of one row, given 64 random bits.
+pub fn sample_row(logits: &[bf16], rule: &SampleRule, history: &History<'_>, draw: u64) -> u32 {
+    let mut logits: Vec<f32> = logits.iter().map(|l| l.to_f32()).collect();
+    penalise(&mut logits, rule, history);
+    if rule.temperature == 0.0 {
+        return argmax(logits);
+    }
+    logits.iter_mut().for_each(|l| *l /= rule.temperature);
+    let weights = integer_weights(&logits);
+    let kept = filter(&logits, &weights, rule);
+    let total: u64 = kept.iter().map(|&id| weights[id as usize]).sum();
+    if total == 0 {
+        return argmax(logits);
+    }
+    let mut left = (u128::from(draw) * u128::from(total) >> 64) as u64;
+    for &id in &kept {
+        match left.checked_sub(weights[id as usize]) {
+            Some(rest) => left = rest,
+            None => return id,
+        }
+    }
+    unreachable!("the draw is below the total")
+}
+
+fn penalise(logits: &mut [f32], rule: &SampleRule, history: &History<'_>) {
+    let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
+    history
+        .prompt
+        .iter()
+        .for_each(|&id| _ = counts.entry(id).or_default());
+    history
+        .generated
+        .iter()
+        .for_each(|&id| *counts.entry(id).or_default() += 1);
+    for (id, generated) in counts {
+        let Some(l) = logits.get_mut(id as usize) else {
+            continue;
+        };
+        *l = if *l > 0.0 {
+            *l / rule.repetition
+        } else {
+            *l * rule.repetition
+        };
+        if generated > 0 {
+            *l = (*l - rule.frequency * generated as f32) - rule.presence;
+        }
+    }
+}
+
+/// `floor(exp(l - max) * 2^32)`.
+fn integer_weights(logits: &[f32]) -> Vec<u64> {
+    let numbers = logits.iter().copied().filter(|l| !l.is_nan());
+    let max = numbers.fold(f32::NEG_INFINITY, |m, l| if l > m { l } else { m });
+    let weight = |&l: &f32| match l {
+        l if l.is_nan() || l == f32::NEG_INFINITY => 0,
+        l if l == max => 1 << 32,
+        l => (exp(l - max) * 4_294_967_296.0) as u64,
+    };
+    logits.iter().map(weight).collect()
+}
+
+/// The ids that the filters keep, ascending.
+fn filter(logits: &[f32], weights: &[u64], rule: &SampleRule) -> Vec<u32> {
+    let mut ids: Vec<u32> = (0..logits.len() as u32)
+        .filter(|&id| weights[id as usize] > 0)
+        .collect();
+    let by_rank = |a: &u32, b: &u32| {
+        let order = logits[*b as usize].partial_cmp(&logits[*a as usize]);
+        order.expect("a NaN has no weight").then(a.cmp(b))
+    };
+    ids.sort_by(by_rank);
+    if rule.top_k > 0 {
+        ids.truncate(rule.top_k as usize);
+    }
+    let weight = |id: &u32| weights[*id as usize];
+    let floor = (rule.min_p * 4_294_967_296.0) as u64;
+    let first = ids.first().copied();
+    ids.retain(|id| weight(id) >= floor || Some(*id) == first);
+    if rule.top_p < 1.0 {
+        let total: u64 = ids.iter().map(weight).sum();
+        let wanted = u128::from((rule.top_p * 16_777_216.0) as u64) * u128::from(total);
+        let mut sum = 0u64;
+        let reached = ids.iter().position(|id| {
+            sum += weight(id);
+            u128::from(sum) << 24 >= wanted
+        });
+        ids.truncate(reached.map_or(ids.len(), |n| n + 1));
+    }
+    ids.sort_unstable();
+    ids
 }

@@ -1,9 +1,16 @@
 //! Shared expert behind its gate, plus the routed sum.
+//!
+//! ```text
+//! out = bf16(bf16(bf16(sigmoid(gate)) * shared) + routed)
+//! ```
+//!
+//! f32 inside each step, three roundings: those of transformers' `Qwen3_5MoeSparseMoeBlock`, which vLLM shares.
+//! The residual addition is the next norm's ([`super::AddRmsNorm`]).
 
-use crate::buffer::BufferTable;
+use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, operation};
 use crate::memory::Memory;
-use crate::numerics::bf16;
+use crate::numerics::{bf16, round_bf16, sigmoid};
 use alloc::vec::Vec;
 
 operation! {
@@ -28,11 +35,40 @@ impl Operation for SharedExpert {
         self.declared_operands()
     }
 
-    fn check(&self, _buffers: &BufferTable) -> Result<(), LaunchError> {
-        unimplemented!()
+    fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
+        let check = || -> Result<(), BufferError> {
+            let [rows, width] = buffers.dims(self.out)?;
+            buffers.expect(self.shared, &[rows, width])?;
+            buffers.expect(self.gate, &[rows, 1])?;
+            buffers.expect(self.routed, &[rows, width])?;
+            Ok(())
+        };
+        check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
 
-    fn run(&self, _memory: &mut Memory<'_>) -> Result<(), LaunchError> {
-        unimplemented!()
+    fn run(&self, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
+        let mut out = memory.take(self.out);
+        let [_, width] = memory.dims(self.out);
+        let (shared, routed) = (memory.get(self.shared), memory.get(self.routed));
+        for (row, &gate) in memory.get(self.gate).iter().enumerate() {
+            let span = row * width..(row + 1) * width;
+            shared_expert_row(
+                &shared[span.clone()],
+                gate,
+                &routed[span.clone()],
+                &mut out[span],
+            );
+        }
+        memory.put(self.out, out);
+        Ok(())
+    }
+}
+
+/// One row.
+pub fn shared_expert_row(shared: &[bf16], gate: bf16, routed: &[bf16], out: &mut [bf16]) {
+    let gate = round_bf16(sigmoid(gate.to_f32())).to_f32();
+    for ((out, shared), routed) in out.iter_mut().zip(shared).zip(routed) {
+        let gated = round_bf16(gate * shared.to_f32());
+        *out = round_bf16(gated.to_f32() + routed.to_f32());
     }
 }

@@ -1,6 +1,20 @@
 //! Accepts drafts that equal the target's own tokens.
+//!
+//! The rows of a sequence were fed `x_0, d_1, d_2, ..`: its last token, then drafts. `tokens[r]` is what the target itself
+//! chooses after row `r`. Draft `d_1` is accepted if it equals the target's choice after `x_0`, `d_2` if also the choice
+//! after `d_1`, and so on until the first that differs:
+//!
+//! ```text
+//! accepted[s] = length of the longest run, from the first output on, with tokens[i] == token_ids[out_rows[i] + 1]
+//! ```
+//!
+//! The sequence then continues with `tokens[0..=accepted]`: the accepted drafts and one token more. Since each is the
+//! target's own choice, drawn with the position's own random bits, the text is the one without drafts. Sequences
+//! without outputs, and inert ones, get 0.
+//!
+//! An output range or row that does not exist is refused.
 
-use crate::buffer::BufferTable;
+use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, operation};
 use crate::memory::Memory;
 use alloc::vec::Vec;
@@ -29,11 +43,50 @@ impl Operation for VerifyDrafts {
         self.declared_operands()
     }
 
-    fn check(&self, _buffers: &BufferTable) -> Result<(), LaunchError> {
-        unimplemented!()
+    fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
+        let check = || -> Result<(), BufferError> {
+            let [r] = buffers.dims(self.tokens)?;
+            let [_] = buffers.dims(self.token_ids)?;
+            buffers.expect(self.out_rows, &[r])?;
+            let [s] = buffers.dims(self.accepted)?;
+            buffers.expect(self.seq_outs, &[s + 1])?;
+            Ok(())
+        };
+        check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
 
-    fn run(&self, _memory: &mut Memory<'_>) -> Result<(), LaunchError> {
-        unimplemented!()
+    fn run(&self, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
+        let mut accepted = memory.take(self.accepted);
+        let tokens = memory.get(self.tokens);
+        let (token_ids, out_rows) = (memory.get(self.token_ids), memory.get(self.out_rows));
+        let ranges = memory.get(self.seq_outs).windows(2);
+        let mut outcome = Ok(());
+        for (accepted, range) in accepted.iter_mut().zip(ranges) {
+            let outs = range[0] as usize..range[1] as usize;
+            let drafts = tokens.get(outs.clone()).zip(out_rows.get(outs));
+            let count = drafts.ok_or(range[1]);
+            match count.and_then(|(tokens, rows)| accepted_drafts(tokens, rows, token_ids)) {
+                Ok(count) => *accepted = count,
+                Err(index) => outcome = Err(index),
+            }
+        }
+        memory.put(self.accepted, accepted);
+        outcome.map_err(|index| {
+            LaunchError::step_data(Self::NAME, "an output", index, "a row of this step".into())
+        })
     }
+}
+
+/// Accepted drafts of one sequence; a row that does not exist is the error.
+pub fn accepted_drafts(tokens: &[u32], rows: &[u32], token_ids: &[u32]) -> Result<u32, u32> {
+    let mut accepted = 0;
+    // The last output has no draft behind it.
+    for (&token, &row) in tokens.iter().zip(rows).take(tokens.len().saturating_sub(1)) {
+        let draft = token_ids.get(row as usize + 1).ok_or(row)?;
+        if *draft != token {
+            break;
+        }
+        accepted += 1;
+    }
+    Ok(accepted)
 }
