@@ -199,7 +199,7 @@ fn grouped_rows(
 }
 
 fn route_error(op: &'static str, found: u32) -> LaunchError {
-    let expected = "offsets that ascend within the step, slots of its rows".into();
+    let expected = "offsets that ascend within the step, slots of its rows";
     LaunchError::step_data(op, "a route", found, expected)
 }
 

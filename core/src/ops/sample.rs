@@ -151,7 +151,7 @@ impl Sample {
         let history = memory.get(self.history);
         let parts = history.get(start..split).zip(history.get(split..end));
         let (prompt, generated) = parts.ok_or_else(|| {
-            let expected = "start <= generated <= end, within the buffer".into();
+            let expected = "start <= generated <= end, within the buffer";
             LaunchError::step_data(Self::NAME, "a history bound", split as u32, expected)
         })?;
         let draw = draw_u64(seed, memory.get(self.draw_position)[row]);

@@ -72,7 +72,7 @@ impl Operation for VerifyDrafts {
         }
         memory.put(self.accepted, accepted);
         outcome.map_err(|index| {
-            LaunchError::step_data(Self::NAME, "an output", index, "a row of this step".into())
+            LaunchError::step_data(Self::NAME, "an output", index, "a row of this step")
         })
     }
 }
