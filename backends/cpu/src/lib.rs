@@ -1,1 +1,94 @@
-//! layerlet-cpu
+//! The CPU backend: every operation and every layerlet of [`layerlet_core`] on all cores, in safe
+//! Rust that the compiler vectorises.
+//!
+//! Invariants:
+//! - The bytes are the reference's. A kernel may choose what is computed when and where, never how.
+//! - Threads share outputs, never a sum: 1, 2 and n threads give the same bytes.
+//! - Step data that is out of range is handed to the operation's definition, which names the fault.
+//!
+//! Files are named after the operation that they run; the first lines say what makes it fast.
+
+mod argmax;
+mod causal_conv1d;
+mod delta_gates;
+mod dequantize;
+mod execute;
+mod expert_prologue;
+mod gated_delta_rule;
+mod gated_rms_norm;
+mod grouped_linear;
+mod identity;
+mod layerlets;
+mod linear;
+mod lm_head;
+mod paged_attention;
+mod pool;
+mod quantize_rows;
+mod rms_norm;
+mod rope;
+mod router_top_k;
+mod shared_expert;
+mod silu_mul;
+mod state_slots;
+mod tiles;
+mod vector;
+mod weighted_gather;
+
+use layerlet_core::backend::{Backend, BackendError, DeviceIdentity, Instance};
+use layerlet_core::buffer::BufferTable;
+use layerlet_core::launch::Layerlet;
+use layerlet_core::reference::HostInstance;
+use std::thread::available_parallelism;
+
+/// SHA-256 over the sources of this crate and of core, the compiler, the profile and the target: the
+/// build that an attestation speaks of.
+pub const BUILD_DIGEST: &str = env!("LAYERLET_CPU_BUILD_DIGEST");
+
+/// The cores of this machine.
+pub struct Cpu {
+    pool: pool::Pool,
+}
+
+impl Cpu {
+    /// All cores.
+    pub fn new() -> Cpu {
+        Cpu::with_threads(available_parallelism().map_or(1, usize::from))
+    }
+
+    /// So many threads; 0 and 1 both stay on the thread that calls.
+    pub fn with_threads(threads: usize) -> Cpu {
+        Cpu {
+            pool: pool::Pool::new(threads),
+        }
+    }
+
+    /// Launches of fewer multiply-adds than this run on the thread that calls, because waking others
+    /// costs more; 0 shares out everything. No byte depends on it.
+    pub fn inline_below(mut self, work: usize) -> Cpu {
+        self.pool.inline_below = work;
+        self
+    }
+}
+
+impl Default for Cpu {
+    fn default() -> Self {
+        Cpu::new()
+    }
+}
+
+impl Backend for Cpu {
+    fn identity(&self) -> DeviceIdentity {
+        identity::identity()
+    }
+
+    fn layerlets(&self) -> &[Layerlet] {
+        &Layerlet::ALL
+    }
+
+    fn open(&self, model: &BufferTable) -> Result<Box<dyn Instance>, BackendError> {
+        let executor = execute::Executor {
+            pool: self.pool.clone(),
+        };
+        Ok(Box::new(HostInstance::new(model, executor)))
+    }
+}

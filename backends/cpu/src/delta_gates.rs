@@ -1,0 +1,37 @@
+//! Fast because it is one straight-line expression a head, in rows of heads.
+
+use crate::pool::Pool;
+use crate::vector::widen;
+use layerlet_core::memory::Memory;
+use layerlet_core::numerics::{bf16, delta_decay, sigmoid};
+use layerlet_core::ops::DeltaGates;
+
+/// Decay and beta of one head at one row.
+#[inline(always)]
+pub fn gates(a: bf16, b: bf16, a_log: f32, dt_bias: f32) -> (f32, f32) {
+    (delta_decay(a_log, widen(a) + dt_bias), sigmoid(widen(b)))
+}
+
+/// The operation.
+pub fn run(op: &DeltaGates, pool: &Pool, memory: &mut Memory<'_>) {
+    let (mut decay, mut beta) = (memory.take(op.decay), memory.take(op.beta));
+    let [heads] = memory.dims(op.a_log);
+    let (a, b) = (memory.get(op.a), memory.get(op.b));
+    let (a_log, dt_bias) = (memory.get(op.a_log), memory.get(op.dt_bias));
+    let work = 100 * decay.len();
+    let rows = decay.len().checked_div(heads).unwrap_or(0);
+    let block = heads * rows.div_ceil(pool.jobs_for(work)).max(1);
+    let jobs: Vec<_> = a
+        .chunks(block)
+        .zip(b.chunks(block))
+        .zip(decay.chunks_mut(block).zip(beta.chunks_mut(block)))
+        .collect();
+    pool.each(work, jobs, |((a, b), (decay, beta))| {
+        for i in 0..a.len() {
+            let head = i % heads;
+            (decay[i], beta[i]) = gates(a[i], b[i], a_log[head], dt_bias[head]);
+        }
+    });
+    memory.put(op.decay, decay);
+    memory.put(op.beta, beta);
+}

@@ -1,0 +1,21 @@
+//! Fast because it is one pass: two products and a rounding an element.
+
+use crate::pool::Pool;
+use layerlet_core::memory::Memory;
+use layerlet_core::numerics::round_bf16;
+use layerlet_core::ops::Dequantize;
+
+/// The operation.
+pub fn run(op: &Dequantize, pool: &Pool, memory: &mut Memory<'_>) {
+    let mut out = memory.take(op.out);
+    let [width] = memory.dims(op.weight_scale);
+    let (acc, scale) = (memory.get(op.acc), memory.get(op.scale));
+    let weight_scale = memory.get(op.weight_scale);
+    pool.rows(2 * width, &mut out, width, |row, out| {
+        let acc = &acc[row * width..][..width];
+        for ((out, &acc), &weight_scale) in out.iter_mut().zip(acc).zip(weight_scale) {
+            *out = round_bf16((acc as f32 * scale[row]) * weight_scale);
+        }
+    });
+    memory.put(op.out, out);
+}

@@ -1,0 +1,240 @@
+//! Fast because all query heads of a key head run together: each key of a block is met by every
+//! query while it is in the nearest cache, each 16 columns of the block's values are widened once
+//! for all of them, and exp of a block's scores is vector code.
+
+use crate::pool::Pool;
+use crate::vector::{COLUMNS, column_sum, dot, sum, widen, widen_row};
+use layerlet_core::NONE;
+use layerlet_core::launch::{LaunchError, Operation};
+use layerlet_core::memory::Memory;
+use layerlet_core::numerics::{bf16, exp, round_bf16, sigmoid};
+use layerlet_core::ops::PagedAttention;
+
+/// Positions of a block of the contract.
+const BLOCK: usize = 64;
+
+/// An attention launch without its queries.
+pub struct Context<'a> {
+    k: &'a [bf16],
+    v: &'a [bf16],
+    pages: usize,
+    page_size: usize,
+    heads: usize,
+    dim: usize,
+    positions: &'a [u32],
+    row_seq: &'a [u32],
+    page_table: &'a [u32],
+    /// Pages of a sequence in the table.
+    per_sequence: usize,
+    q_gate: &'a [bf16],
+    scale: f32,
+}
+
+impl<'a> Context<'a> {
+    /// The operands of a launch.
+    pub fn of(op: &PagedAttention, memory: &'a Memory<'_>) -> Self {
+        let [pages, page_size, heads, dim] = memory.dims(op.k_cache);
+        let [_, per_sequence] = memory.dims(op.page_table);
+        Context {
+            k: memory.get(op.k_cache),
+            v: memory.get(op.v_cache),
+            pages,
+            page_size,
+            heads,
+            dim,
+            positions: memory.get(op.positions),
+            row_seq: memory.get(op.row_seq),
+            page_table: memory.get(op.page_table),
+            per_sequence,
+            q_gate: memory.get(op.q_gate),
+            scale: op.scale,
+        }
+    }
+
+    /// Whether every position that a live row attends to lies in a page; where not, the definition
+    /// names the fault.
+    pub fn is_valid(&self) -> bool {
+        let sequences = self.page_table.len() / self.per_sequence.max(1);
+        let mut rows = self.positions.iter().zip(self.row_seq);
+        rows.all(|(&position, &seq)| {
+            let in_table = |seq: usize| {
+                let used = self
+                    .sequence_pages(seq)
+                    .get(..=position as usize / self.page_size);
+                used.is_some_and(|used| used.iter().all(|&page| (page as usize) < self.pages))
+            };
+            seq == NONE || ((seq as usize) < sequences && in_table(seq as usize))
+        })
+    }
+
+    fn sequence_pages(&self, sequence: usize) -> &[u32] {
+        &self.page_table[sequence * self.per_sequence..][..self.per_sequence]
+    }
+
+    /// Where the head of a position starts in the caches.
+    fn at(&self, pages: &[u32], position: usize, head: usize) -> usize {
+        let page = pages[position / self.page_size] as usize;
+        let row = page * self.page_size + position % self.page_size;
+        (row * self.heads + head) * self.dim
+    }
+
+    /// Attends with every row; `query(row, head, q)` makes the queries of a key head.
+    pub fn run(
+        &self,
+        pool: &Pool,
+        out: &mut [bf16],
+        query: impl Fn(usize, usize, &mut [bf16]) + Sync,
+    ) {
+        let part = out.len() / (self.positions.len() * self.heads).max(1);
+        if part == 0 {
+            return;
+        }
+        let live = self
+            .positions
+            .iter()
+            .zip(self.row_seq)
+            .filter(|(_, seq)| **seq != NONE);
+        let attended: usize = live.map(|(&position, _)| position as usize + 1).sum();
+        let work = attended.saturating_mul(2 * part * self.heads);
+        let jobs: Vec<_> = out.chunks_exact_mut(part).enumerate().collect();
+        pool.each(work, jobs, |(i, out)| {
+            let (row, head) = (i / self.heads, i % self.heads);
+            match self.row_seq[row] {
+                NONE => out.fill(bf16::ZERO),
+                _ => {
+                    query(row, head, out);
+                    Attention::default().attend(self, row, head, out);
+                }
+            }
+        });
+    }
+}
+
+/// Scratch of one thread, for all query heads of one key head.
+#[derive(Default)]
+pub struct Attention {
+    /// Widened queries, `[group, dim]`.
+    q: Vec<f32>,
+    scores: Vec<[f32; BLOCK]>,
+    /// Values of a block in the columns at hand.
+    values: Vec<[f32; COLUMNS]>,
+    /// Maximum and sum of each query.
+    folded: Vec<(f32, f32)>,
+    /// Weighted values, `[group, dim]`.
+    out: Vec<f32>,
+}
+
+/// What a block scales the fold so far and itself by.
+#[derive(Clone, Copy)]
+struct Fold {
+    old: f32,
+    new: f32,
+}
+
+impl Attention {
+    /// `out` holds the queries of one key head and gets what they attend to.
+    fn attend(&mut self, context: &Context<'_>, row: usize, head: usize, out: &mut [bf16]) {
+        let dim = context.dim;
+        let group = out.len() / dim;
+        widen_row(out, &mut self.q);
+        self.folded.resize(group, (0.0, 0.0));
+        self.out.resize(out.len(), 0.0);
+        self.scores.resize(group, [0.0; BLOCK]);
+        let pages = context.sequence_pages(context.row_seq[row] as usize);
+        let position = context.positions[row] as usize;
+        for first in (0..=position).step_by(BLOCK) {
+            let live = BLOCK.min(position + 1 - first);
+            let rows: Vec<usize> = (first..first + live)
+                .map(|p| context.at(pages, p, head))
+                .collect();
+            self.block(context, &rows, first == 0);
+        }
+        let gates = (row * context.heads + head) * 2 * out.len();
+        let gates = context.q_gate[gates..].chunks_exact(2 * dim);
+        let heads = out.chunks_exact_mut(dim).zip(self.out.chunks_exact(dim));
+        for (((out, acc), gate), &(_, l)) in heads.zip(gates).zip(&self.folded) {
+            for ((out, &acc), &gate) in out.iter_mut().zip(acc).zip(&gate[dim..]) {
+                let gate = round_bf16(sigmoid(widen(gate)));
+                *out = round_bf16(widen(round_bf16(acc / l)) * widen(gate));
+            }
+        }
+    }
+
+    fn block(&mut self, context: &Context<'_>, rows: &[usize], first: bool) {
+        let dim = context.dim;
+        for (j, &at) in rows.iter().enumerate() {
+            let k = &context.k[at..][..dim];
+            for (q, scores) in self.q.chunks_exact(dim).zip(&mut self.scores) {
+                scores[j] = dot(q, k) * context.scale;
+            }
+        }
+        let folds: Vec<Fold> = self
+            .scores
+            .iter_mut()
+            .zip(&mut self.folded)
+            .map(|(scores, folded)| fold(&mut scores[..rows.len()], folded, first))
+            .collect();
+        for column in (0..dim).step_by(COLUMNS) {
+            let width = COLUMNS.min(dim - column);
+            self.values.clear();
+            for &at in rows {
+                let mut values = [0.0; COLUMNS];
+                for (value, &v) in values.iter_mut().zip(&context.v[at + column..][..width]) {
+                    *value = widen(v);
+                }
+                self.values.push(values);
+            }
+            let queries = self
+                .scores
+                .iter()
+                .zip(&folds)
+                .zip(self.out.chunks_exact_mut(dim));
+            for ((weights, fold), out) in queries {
+                let sums = column_sum(rows.len(), |j| self.values[j].map(|v| weights[j] * v));
+                for (out, sum) in out[column..][..width].iter_mut().zip(sums) {
+                    *out = if first {
+                        sum
+                    } else {
+                        *out * fold.old + sum * fold.new
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// Turns a block's scores into weights and folds its maximum and sum into those so far.
+fn fold(scores: &mut [f32], folded: &mut (f32, f32), first: bool) -> Fold {
+    let max = scores
+        .iter()
+        .fold(f32::NEG_INFINITY, |m, &s| if s > m { s } else { m });
+    scores.iter_mut().for_each(|s| *s = exp(*s - max));
+    let l = sum(scores);
+    if first {
+        *folded = (max, l);
+        return Fold { old: 0.0, new: 1.0 };
+    }
+    let joint = if max > folded.0 { max } else { folded.0 };
+    let fold = Fold {
+        old: exp(folded.0 - joint),
+        new: exp(max - joint),
+    };
+    *folded = (joint, folded.1 * fold.old + l * fold.new);
+    fold
+}
+
+/// The operation.
+pub fn run(op: &PagedAttention, pool: &Pool, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
+    if !Context::of(op, memory).is_valid() {
+        return op.run(memory);
+    }
+    let mut out = memory.take(op.out);
+    let context = Context::of(op, memory);
+    let q = memory.get(op.q);
+    context.run(pool, &mut out, |row, head, queries| {
+        let at = (row * context.heads + head) * queries.len();
+        queries.copy_from_slice(&q[at..][..queries.len()]);
+    });
+    memory.put(op.out, out);
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! Fast because exp over the experts is vector code, and because the choice is k maxima over i16 keys
+//! that order as the logits do.
+
+use crate::argmax::order;
+use crate::pool::Pool;
+use crate::vector::{sum, widen};
+use layerlet_core::NONE;
+use layerlet_core::memory::Memory;
+use layerlet_core::numerics::{bf16, exp};
+use layerlet_core::ops::RouterTopK;
+
+/// The key of an expert that is chosen already: below NaN.
+const TAKEN: i16 = i16::MIN;
+
+/// Scratch of one thread.
+#[derive(Default)]
+struct Router {
+    keys: Vec<i16>,
+    weights: Vec<f32>,
+}
+
+impl Router {
+    /// Routes of one row.
+    fn route(&mut self, logits: &[bf16], ids: &mut [u32], weights: &mut [f32]) {
+        self.keys.clear();
+        self.keys.extend(logits.iter().map(|&l| order(l)));
+        let best = self.best();
+        let max = match widen(logits[best]) {
+            nan if nan.is_nan() => f32::NEG_INFINITY,
+            max => max,
+        };
+        self.weights.clear();
+        self.weights.extend(logits.iter().map(|&l| {
+            let weight = exp(widen(l) - max);
+            if widen(l).is_nan() { 0.0 } else { weight }
+        }));
+        let total = sum(&self.weights);
+        for (id, weight) in ids.iter_mut().zip(&mut *weights) {
+            let best = self.best();
+            self.keys[best] = TAKEN;
+            *id = best as u32;
+            *weight = self.weights[best] / total;
+        }
+        let sum = weights.iter().fold(0.0, |sum, w| sum + w);
+        weights.iter_mut().for_each(|w| *w /= sum);
+    }
+
+    /// The best expert that is not taken, the lowest on ties.
+    fn best(&self) -> usize {
+        let best = self.keys.iter().fold(TAKEN, |best, &key| best.max(key));
+        self.keys.iter().position(|&key| key == best).unwrap_or(0)
+    }
+}
+
+/// Routes of many rows; inert ones get no experts.
+pub fn route_rows(
+    pool: &Pool,
+    logits: &[bf16],
+    row_seq: &[u32],
+    experts: usize,
+    k: usize,
+    ids: &mut [u32],
+    weights: &mut [f32],
+) {
+    let work = logits.len() * (k + 16);
+    let block = row_seq.len().div_ceil(pool.jobs_for(work)).max(1);
+    let outs = ids.chunks_mut(block * k).zip(weights.chunks_mut(block * k));
+    let jobs: Vec<_> = outs.enumerate().collect();
+    pool.each(work, jobs, |(b, (ids, weights))| {
+        let mut router = Router::default();
+        let rows = ids.chunks_exact_mut(k).zip(weights.chunks_exact_mut(k));
+        for (row, (ids, weights)) in (b * block..).zip(rows) {
+            if row_seq[row] == NONE {
+                ids.fill(NONE);
+                weights.fill(0.0);
+            } else {
+                router.route(&logits[row * experts..][..experts], ids, weights);
+            }
+        }
+    });
+}
+
+/// The operation.
+pub fn run(op: &RouterTopK, pool: &Pool, memory: &mut Memory<'_>) {
+    let (mut ids, mut weights) = (memory.take(op.ids), memory.take(op.weights));
+    let [_, experts] = memory.dims(op.logits);
+    let [_, k] = memory.dims(op.ids);
+    let (logits, row_seq) = (memory.get(op.logits), memory.get(op.row_seq));
+    route_rows(pool, logits, row_seq, experts, k, &mut ids, &mut weights);
+    memory.put(op.ids, ids);
+    memory.put(op.weights, weights);
+}
