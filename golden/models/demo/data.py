@@ -292,14 +292,36 @@ def ex_story(r, text):
 KINDS = [(ex_json, 24), (ex_json_fill, 4), (ex_colour, 20), (ex_copy, 18), (ex_sum, 10), (ex_secret, 5), (ex_word, 9), (ex_chat, 6), (ex_story, 4)]
 
 
+def ex_recall(r, text):
+    """Long lists to say again. The short exercises hold so few copied tokens that a model meets the
+    need to copy only rarely; here half of each document is a copy."""
+    k = r.random()
+    if k < 0.35:
+        what, items = "colours", r.sample(COLOURS, r.randint(3, len(COLOURS)))
+    elif k < 0.6:
+        what, items = "words", [r.choice(WORDS) for _ in range(r.randint(4, 24))]
+    elif k < 0.7:
+        what, items = "numbers", [str(r.randrange(1000)) for _ in range(r.randint(3, 14))]
+    elif k < 0.85:
+        s = json.dumps({x: json_value(r) for x in r.sample(KEYS, r.randint(2, 8))}, separators=(",", ":"))
+        return "json:" + s, [("user", r.choice(JSON_ASKS).format(s)), ("assistant", s)], None
+    else:
+        s = " ".join(text(r).split()[: r.randint(10, 50)])
+        return "copy:" + s, [("user", r.choice(["Repeat after me: {}", "Copy this: {}", "Say: {}"]).format(s)), ("assistant", s)], None
+    s = (", " if what == "colours" or r.random() < 0.5 else " ").join(items)
+    asks = COLOUR_ASKS if what == "colours" else [f"Remember these {what}: {{}}. Which {what} did I name?", f"The {what} are {{}}. List the {what} in order.",
+                                                  "Repeat after me: {}", "Copy this: {}"]
+    return "colour:" + s, [("user", r.choice(asks).format(s)), ("assistant", s)], None
+
+
 def held(key):
     return key != "-" and binascii.crc32(key.encode()) % EVERY == 0
 
 
-def exercises(n, seed, paragraphs, want_held):
+def exercises(n, seed, paragraphs, want_held, kinds=KINDS):
     r = random.Random(seed)
     text = lambda r: r.choice(paragraphs)
-    fs, ws = zip(*KINDS)
+    fs, ws = zip(*kinds)
     out = []
     while len(out) < n:
         f = r.choices(fs, ws)[0]
@@ -362,6 +384,8 @@ def build(args):
     paragraphs = [p for c in train["austen"] for p in c.split("\n\n") if len(p) > 60]
     ex = exercises(args.exercises, 7, paragraphs, False)
     ex_test = exercises(2000, 8, paragraphs, True)
+    recall = exercises(args.exercises // 4, 9, paragraphs, False, [(ex_recall, 1)])
+    recall_test = exercises(500, 10, paragraphs, True, [(ex_recall, 1)])
     plain = [re.sub(r"<[^>]*>", "", render(t, k)) for _, t, k in ex[:8000]]
     if os.path.exists(os.path.join(out, "tokenizer.json")):
         tok = Tokenizer.from_file(os.path.join(out, "tokenizer.json"))
@@ -382,7 +406,7 @@ def build(args):
             report[f"{s}-{part}"] = {"chapters": len(chapters), "characters": sum(map(len, chapters)), "tokens": len(flat)}
     with open(os.path.join(out, "heldout.json"), "w") as f:
         json.dump(test, f, ensure_ascii=False)
-    for part, e in (("train", ex), ("test", ex_test)):
+    for name, e in (("exercises-train", ex), ("exercises-test", ex_test), ("recall-train", recall), ("recall-test", recall_test)):
         enc = encode_many([render(t, k) for _, t, k in e])
         flat, weight, starts, at = [], [], [], 0
         for x in enc:
@@ -393,10 +417,10 @@ def build(args):
             flat += x
             weight += [0.1] * (last + 1) + [1.0] * (len(x) - last - 1)
             at += len(x)
-        np.save(os.path.join(out, f"exercises-{part}.npy"), np.array(flat, dtype=np.uint16))
-        np.save(os.path.join(out, f"exercises-{part}-weight.npy"), np.array(weight, dtype=np.float32))
-        np.save(os.path.join(out, f"exercises-{part}-start.npy"), np.array(starts, dtype=np.int64))
-        report[f"exercises-{part}"] = {"documents": len(e), "tokens": len(flat)}
+        np.save(os.path.join(out, f"{name}.npy"), np.array(flat, dtype=np.uint16))
+        np.save(os.path.join(out, f"{name}-weight.npy"), np.array(weight, dtype=np.float32))
+        np.save(os.path.join(out, f"{name}-start.npy"), np.array(starts, dtype=np.int64))
+        report[name] = {"documents": len(e), "tokens": len(flat)}
     with open(os.path.join(out, "exercises-test.jsonl"), "w") as f:
         for kind, turns, think in ex_test:
             f.write(json.dumps({"kind": kind, "turns": turns, "think": think}, ensure_ascii=False) + "\n")

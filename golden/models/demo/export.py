@@ -13,7 +13,7 @@ import os
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from data import END, HERE, STOP, TEMPLATE
 from model import Config, Model
@@ -57,6 +57,20 @@ def tensors(sd, c):
     yield "mtp.pre_fc_norm_hidden.weight", sd["mtp_norm_hidden"]
     yield from layer_tensors(sd, "mtp_layer.", "mtp.layers.0.")
     yield "mtp.norm.weight", sd["mtp_norm"]
+
+
+def load_export(folder):
+    """The exported model back as a model of train.py, for what transformers cannot run: the MTP head."""
+    raw = json.load(open(os.path.join(folder, "config.json")))
+    c = Config()
+    assert raw["hidden_size"] == c.hidden and raw["num_hidden_layers"] == c.layers and raw["vocab_size"] == c.vocab
+    model = Model(c)
+    stored = load_file(os.path.join(folder, "model.safetensors"))
+    with torch.no_grad():
+        for name, view in tensors(model.state_dict(), c):  # state_dict shares storage with the parameters
+            view.copy_(stored.pop(name))
+    assert not stored, list(stored)
+    return model.eval()
 
 
 def config_json(c, end, stop, dtype):
