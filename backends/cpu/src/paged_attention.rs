@@ -67,6 +67,17 @@ impl<'a> Context<'a> {
         })
     }
 
+    /// Whether every live row has a place of its own in the caches, where all are valid.
+    pub fn places_are_distinct(&self) -> bool {
+        let rows = self.row_seq.iter().zip(self.positions);
+        let live = rows.filter(|(seq, _)| **seq != NONE);
+        let mut places: Vec<usize> = live
+            .map(|(&seq, &p)| self.at(self.sequence_pages(seq as usize), p as usize, 0))
+            .collect();
+        places.sort_unstable();
+        places.windows(2).all(|w| w[0] != w[1])
+    }
+
     fn sequence_pages(&self, sequence: usize) -> &[u32] {
         &self.page_table[sequence * self.per_sequence..][..self.per_sequence]
     }

@@ -98,7 +98,8 @@ pub fn run(fused: &Fused, pool: &Pool, memory: &mut Memory<'_>) -> Option<()> {
     .all(|(norm, rope)| memory.dims(norm.weight) == [rope.head_dim])
         && stages.q_rope.table == stages.k_rope.table;
     let in_table = positions.iter().all(|&p| (p as usize) < angles);
-    if !widths_fit || !in_table || !Context::of(stages.attention, memory).is_valid() {
+    let context = Context::of(stages.attention, memory);
+    if !(widths_fit && in_table && context.is_valid() && context.places_are_distinct()) {
         return None;
     }
 
