@@ -24,7 +24,11 @@ pub fn forward(layout: &ModelLayout, shape: &StepShape) -> Result<Plan, PlanErro
         layout,
         step: &step,
         tokens: shape.tokens,
-        output: Role::Output,
+        output: if shape.trace {
+            Role::Output
+        } else {
+            Role::Scratch
+        },
     };
     let config = layout.config();
     let embed = b.rows("embed", config.hidden)?;
@@ -63,7 +67,7 @@ pub(super) struct Builder<'a> {
     pub step: &'a StepBuffers,
     /// Rows of the step.
     pub tokens: usize,
-    /// Role of the buffers that a trace shows.
+    /// Role of the buffers that only a trace shows.
     pub output: Role,
 }
 
@@ -86,6 +90,10 @@ impl Builder<'_> {
         shape: &[usize],
     ) -> Result<Buf<E>, BufferError> {
         self.plan.buffers.declare(name, shape, self.output)
+    }
+
+    fn result(&mut self, name: &str, shape: &[usize]) -> Result<Buf<u32>, BufferError> {
+        self.plan.buffers.declare(name, shape, Role::Output)
     }
 
     /// A shown bf16 buffer with one row a token.
@@ -515,7 +523,12 @@ impl Builder<'_> {
     fn head(&mut self, hidden: Buf<bf16>, shape: &StepShape) -> Result<(), PlanError> {
         let (r, vocab) = (shape.outputs, self.layout.config().vocab);
         let out_rows = self.step.out_rows;
-        let logits = self.shown("logits", &[r, vocab])?;
+        let role = if shape.head == Head::Logits {
+            Role::Output
+        } else {
+            self.output
+        };
+        let logits = self.plan.buffers.declare("logits", &[r, vocab], role)?;
         self.push(LmHead {
             x: hidden,
             out_rows,
@@ -525,7 +538,7 @@ impl Builder<'_> {
         match (&shape.head, &self.step.sampling) {
             (Head::Logits, _) => return Ok(()),
             (Head::Argmax, _) => {
-                let tokens = self.shown("tokens", &[r])?;
+                let tokens = self.result("tokens", &[r])?;
                 self.push(Argmax {
                     logits,
                     out_rows,
@@ -534,7 +547,7 @@ impl Builder<'_> {
                 self.verify(tokens, shape)
             }
             (Head::Sample { .. }, Some(s)) => {
-                let tokens = self.shown("tokens", &[r])?;
+                let tokens = self.result("tokens", &[r])?;
                 self.push(s.launch(logits, out_rows, tokens));
                 self.verify(tokens, shape)
             }
@@ -544,7 +557,7 @@ impl Builder<'_> {
 
     fn verify(&mut self, tokens: Buf<u32>, shape: &StepShape) -> Result<(), PlanError> {
         if shape.verify {
-            let accepted = self.shown("accepted", &[shape.sequences])?;
+            let accepted = self.result("accepted", &[shape.sequences])?;
             let (token_ids, out_rows, seq_outs) =
                 (self.step.token_ids, self.step.out_rows, self.step.seq_outs);
             self.push(VerifyDrafts {

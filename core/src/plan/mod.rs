@@ -7,15 +7,19 @@
 //! - a launch does not write a buffer that it also reads, except state that it declares as such.
 
 mod forward;
+mod fuse;
 mod layout;
 mod step;
+mod traffic;
 
 pub use forward::*;
+pub use fuse::{fuse, keep_intermediates, unfuse};
 pub use layout::*;
 pub use step::*;
+pub use traffic::*;
 
 use crate::buffer::{BufferDecl, BufferError, BufferTable, Role};
-use crate::launch::{Access, Fused, Launch, LaunchError, Traffic};
+use crate::launch::{Access, Fused, Launch, LaunchError};
 use alloc::{string::String, vec, vec::Vec};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -244,9 +248,4 @@ impl Plan {
         }
         Ok(())
     }
-}
-
-/// Bytes moved by a fused launch: what its stages read from outside and leave behind.
-pub fn fused_traffic(_fused: &Fused, _buffers: &BufferTable) -> Traffic {
-    unimplemented!()
 }

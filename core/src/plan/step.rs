@@ -39,6 +39,8 @@ pub struct StepShape {
     pub head: Head,
     /// Count accepted drafts.
     pub verify: bool,
+    /// Make everything that a trace shows an output, so that fused kernels store it too.
+    pub trace: bool,
 }
 
 /// Most rows of a step: row and pair numbers stay far below `NONE`.

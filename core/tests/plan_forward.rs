@@ -4,6 +4,7 @@ use layerlet_core::backend::{Backend, Instance, Place};
 use layerlet_core::buffer::Role;
 use layerlet_core::config::*;
 use layerlet_core::dtype::DType;
+use layerlet_core::launch::{Launch, Layerlet};
 use layerlet_core::numerics::{philox, round_bf16};
 use layerlet_core::plan::*;
 use layerlet_core::reference::Reference;
@@ -84,6 +85,65 @@ fn open(layout: &ModelLayout) -> Box<dyn Instance> {
     instance
 }
 
+/// The layerlets of a small plan, and one of each kind where the formats allow it.
+#[test]
+fn every_layerlet_finds_its_stages() {
+    let layout = layout();
+    let shape = StepShape {
+        tokens: 5,
+        sequences: 2,
+        outputs: 1,
+        pages_per_sequence: 3,
+        head: Head::Argmax,
+        verify: false,
+        trace: false,
+    };
+    let plan = forward(&layout, &shape).unwrap();
+    let kinds = |plan: &Plan| -> Vec<&str> {
+        let fused = plan
+            .launches
+            .iter()
+            .filter(|l| matches!(l, Launch::Fused(_)));
+        fused.map(|l| l.name()).collect()
+    };
+    let all = fuse(&plan, &Layerlet::ALL);
+    let expected = [
+        "quantize_linear",
+        "gdn_layer",
+        "moe_layer",
+        "quantize_linear",
+        "attention_layer",
+        "moe_layer",
+        "lm_head_argmax",
+    ];
+    assert_eq!(kinds(&all), expected);
+    assert_eq!(
+        kinds(&fuse(&plan, &[Layerlet::RoutedMoe])),
+        ["routed_moe"; 2]
+    );
+    assert_eq!(unfuse(&all), plan);
+    assert_eq!(all.validate(), Ok(()));
+    let kept = |plan: &Plan| {
+        let kept = |l: &&Launch| matches!(l, Launch::Fused(f) if f.keep_intermediates);
+        plan.launches.iter().filter(kept).count()
+    };
+    assert_eq!(kept(&all), 0);
+    let traced = forward(
+        &layout,
+        &StepShape {
+            trace: true,
+            ..shape
+        },
+    )
+    .unwrap();
+    let traced = fuse(&traced, &Layerlet::ALL);
+    // Router ids, shared projections and logits are shown; the delta rule shows nothing inside.
+    assert_eq!(kept(&traced), 3);
+    let (fused, plain) = (all.cost(), plan.cost());
+    assert!(fused.traffic.max < plain.traffic.max && fused.launches.len() < plain.launches.len());
+    assert!(fused.memory.scratch_peak < plain.memory.scratch);
+}
+
 fn logits(chunks: &[usize]) -> Vec<Vec<u8>> {
     let layout = layout();
     let mut instance = open(&layout);
@@ -100,6 +160,7 @@ fn logits(chunks: &[usize]) -> Vec<Vec<u8>> {
             pages_per_sequence: 12,
             head: Head::Logits,
             verify: false,
+            trace: false,
         };
         let plan = forward(&layout, &shape).unwrap();
         assert_eq!(Plan::decode(&plan.encode()).as_ref(), Ok(&plan));
