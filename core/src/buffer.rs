@@ -252,7 +252,8 @@ impl BufferTable {
 fn check_size(decl: &BufferDecl) -> Result<(), BufferError> {
     decl.shape
         .iter()
-        .try_fold(decl.dtype.size(), |n, &d| n.checked_mul(d))
+        // A dimension of 0 excuses no other: every product of some of them stays in range as well.
+        .try_fold(decl.dtype.size(), |n, &d| n.checked_mul(d.max(1)))
         .filter(|&n| n <= isize::MAX as usize)
         .map(|_| ())
         .ok_or_else(|| BufferError::TooLarge {

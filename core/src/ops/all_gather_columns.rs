@@ -1,7 +1,14 @@
-//! Joins the columns that the ranks computed: row `m` is rank 0's columns, then rank 1's, ... Copies bits.
+//! Joins the columns that the ranks computed.
 //!
-//! One rank alone can run it only when there is one rank; a lockstep runner or a device's collective does the rest
-//! with [`all_gather_columns`].
+//! ```text
+//! out[m] = rank 0's x[m], then rank 1's, ...        N / ranks columns of each
+//! ```
+//!
+//! bf16, copied bit for bit: a linear that is split by output gives the bytes of the whole one, since no float sum is cut.
+//!
+//! The number of ranks is what the shapes say. As one rank's launch this is a copy when there is one rank, and refused
+//! otherwise: no rank has the columns of the others. A lockstep runner or a device's collective does it with
+//! [`all_gather_columns`].
 
 use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, operation};
@@ -34,8 +41,7 @@ impl Operation for AllGatherColumns {
             if part == 0 || n % part != 0 {
                 return Err(buffers.shape_error(self.x, format!("[M, a divisor of {n}]")));
             }
-            buffers.expect(self.x, &[rows, part])?;
-            Ok(())
+            buffers.expect(self.x, &[rows, part])
         };
         check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
@@ -43,12 +49,13 @@ impl Operation for AllGatherColumns {
     fn run(&self, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
         let ([_, part], [_, n]) = (memory.dims(self.x), memory.dims(self.out));
         if part != n {
-            return Err(LaunchError::Parameter {
-                op: Self::NAME,
-                parameter: "ranks",
-                found: format!("{}", n / part),
-                expected: "1 where a rank runs alone".into(),
-            });
+            let expected = "1 where a rank runs alone";
+            return Err(LaunchError::parameter(
+                Self::NAME,
+                "ranks",
+                n / part,
+                expected,
+            ));
         }
         let mut out = memory.take(self.out);
         all_gather_columns(&[memory.get(self.x)], part, &mut out);

@@ -1,15 +1,27 @@
-//! Sums and maxima over ranks: both exact, so the number of ranks and the order of arrival change nothing.
+//! Sums and maxima over ranks.
 //!
-//! As one rank's launch each is the identity of a single rank; a lockstep runner or a device's collective does the rest
-//! with the functions on slices.
+//! ```text
+//! AllReduceMax    out[i] = max over ranks of |x[i]|        f32, as the maximum of the bits without sign
+//! AllReduceSum    out[i] = Σ over ranks of x[i]            i32, exact
+//! ```
+//!
+//! Both are exact, so neither the number of ranks nor the order of arrival changes a bit. Nothing else is ever reduced over
+//! ranks: a float sum would depend on how it was cut.
+//!
+//! The maximum is that of [`super::RowAbsmax`], whose values have no sign. On the bits a NaN is larger than infinity: a
+//! fault that one rank sees is seen by all. The sum is that of [`super::LinearW8A8Partial`]; one that leaves i32 is an
+//! error, which the bound on `K` keeps from happening ([`crate::config::MAX_W8A8_K`] holds for the whole row).
+//!
+//! As one rank's launch each is a copy: a single rank has the whole already. A lockstep runner or a device's collective
+//! does the rest with [`all_reduce_max`] and [`all_reduce_sum`].
 
 use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, operation};
 use crate::memory::Memory;
-use alloc::{format, vec::Vec};
+use alloc::vec::Vec;
 
 operation! {
-    /// Maximum over ranks, NaN above all.
+    /// Largest magnitude over ranks, NaN above all.
     pub struct AllReduceMax {
         /// f32 `[M]`
         read x: f32,
@@ -29,15 +41,14 @@ impl Operation for AllReduceMax {
     fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
         let check = || -> Result<(), BufferError> {
             let [rows] = buffers.dims(self.out)?;
-            buffers.expect(self.x, &[rows])?;
-            Ok(())
+            buffers.expect(self.x, &[rows])
         };
         check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
 
     fn run(&self, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
         let mut out = memory.take(self.out);
-        all_reduce_max(&[memory.get(self.x)], &mut out);
+        out.copy_from_slice(memory.get(self.x));
         memory.put(self.out, out);
         Ok(())
     }
@@ -64,26 +75,20 @@ impl Operation for AllReduceSum {
     fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
         let check = || -> Result<(), BufferError> {
             let [rows, columns] = buffers.dims(self.out)?;
-            buffers.expect(self.x, &[rows, columns])?;
-            Ok(())
+            buffers.expect(self.x, &[rows, columns])
         };
         check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
 
     fn run(&self, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
         let mut out = memory.take(self.out);
-        let done = all_reduce_sum(&[memory.get(self.x)], &mut out);
+        out.copy_from_slice(memory.get(self.x));
         memory.put(self.out, out);
-        done.map_err(|sum| LaunchError::Parameter {
-            op: Self::NAME,
-            parameter: "a sum",
-            found: format!("{sum}"),
-            expected: "within i32".into(),
-        })
+        Ok(())
     }
 }
 
-/// Maximum of magnitudes over ranks, taken on the bits: a NaN is above everything.
+/// Largest magnitude of each element over ranks, taken on the bits: a NaN is above everything.
 pub fn all_reduce_max(ranks: &[&[f32]], out: &mut [f32]) {
     for (i, out) in out.iter_mut().enumerate() {
         let bits = ranks.iter().map(|x| x[i].to_bits() & 0x7fff_ffff).max();
@@ -91,7 +96,7 @@ pub fn all_reduce_max(ranks: &[&[f32]], out: &mut [f32]) {
     }
 }
 
-/// Sum over ranks; one that leaves i32 is the error.
+/// Sum of each element over ranks; one that leaves i32 is the error.
 pub fn all_reduce_sum(ranks: &[&[i32]], out: &mut [i32]) -> Result<(), i64> {
     for (i, out) in out.iter_mut().enumerate() {
         let sum: i64 = ranks.iter().map(|x| i64::from(x[i])).sum();

@@ -1,16 +1,20 @@
 //! Greedy choice: the index of the largest logit.
 //!
-//! Ties take the lowest index; +0 and -0 tie. A NaN loses to everything, so a row of NaNs gives index 0.
-//! An inert row (`out_rows[r] == NONE`) gives `NONE`.
+//! ```text
+//! tokens[r] = min { v : logits[r, v] = max logits[r] }        NONE where out_rows[r] is NONE
+//! ```
 //!
-//! Source: the tie rule is ours; torch leaves it unspecified.
+//! Compares bf16 logits widened to f32 (exact). Ties take the lowest index; +0 and -0 tie. A NaN loses to everything,
+//! -inf included, so a row of nothing but NaNs gives index 0.
+//!
+//! Source: the tie rule is ours; torch leaves it unspecified, and lets a NaN win.
 
 use crate::NONE;
-use crate::buffer::{BufferError, BufferTable};
+use crate::buffer::{Buf, BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, operation};
 use crate::memory::Memory;
 use crate::numerics::bf16;
-use alloc::vec::Vec;
+use alloc::{format, vec::Vec};
 
 operation! {
     /// Index of the largest logit, the lowest on ties; `NONE` for an inert row.
@@ -34,10 +38,10 @@ impl Operation for Argmax {
 
     fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
         let check = || -> Result<(), BufferError> {
-            let [rows, _] = buffers.dims(self.logits)?;
+            let [rows, vocab] = buffers.dims(self.logits)?;
+            check_vocab(self.logits, vocab, buffers)?;
             buffers.expect(self.out_rows, &[rows])?;
-            buffers.expect(self.tokens, &[rows])?;
-            Ok(())
+            buffers.expect(self.tokens, &[rows])
         };
         check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
@@ -57,6 +61,18 @@ impl Operation for Argmax {
         memory.put(self.tokens, tokens);
         Ok(())
     }
+}
+
+/// Refuses logits of which no index can be a token id.
+pub(super) fn check_vocab(
+    logits: Buf<bf16>,
+    vocab: usize,
+    buffers: &BufferTable,
+) -> Result<(), BufferError> {
+    if vocab == 0 || vocab > NONE as usize {
+        return Err(buffers.shape_error(logits, format!("[R, V] with V from 1 to {NONE}")));
+    }
+    Ok(())
 }
 
 /// Index of the largest value, the lowest on ties; NaN below everything.

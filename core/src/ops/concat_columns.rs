@@ -1,4 +1,13 @@
-//! Joins two matrices by columns: row `t` is `a[t]` followed by `b[t]`. Copies bits.
+//! Joins two matrices by columns.
+//!
+//! ```text
+//! out[t] = a[t] followed by b[t]
+//! ```
+//!
+//! bf16, copied bit for bit. The MTP head joins the normed embedding of the next token (`a`) and the normed hidden state
+//! (`b`) in front of `mtp.fc`: in this order, which the shapes alone cannot tell.
+//!
+//! Source: vLLM's `qwen3_5_mtp.py`.
 
 use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, operation};
@@ -30,9 +39,16 @@ impl Operation for ConcatColumns {
         let check = || -> Result<(), BufferError> {
             let [rows, a] = buffers.dims(self.a)?;
             let [_, b] = buffers.dims(self.b)?;
+            for (operand, width, rule) in [
+                (self.a, a, "[T, A], A not 0"),
+                (self.b, b, "[T, B], B not 0"),
+            ] {
+                if width == 0 {
+                    return Err(buffers.shape_error(operand, rule));
+                }
+            }
             buffers.expect(self.b, &[rows, b])?;
-            buffers.expect(self.out, &[rows, a + b])?;
-            Ok(())
+            buffers.expect(self.out, &[rows, a + b])
         };
         check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }

@@ -1,11 +1,19 @@
 //! Groups token-expert pairs by expert: a stable counting sort.
 //!
-//! Pair `slot = t * k + rank` goes to expert `ids[slot]`. Rows of expert `e` are `offsets[e]..offsets[e + 1]`, within an
-//! expert in ascending slot. `slot_of_row` and `row_of_slot` are inverse to each other; `NONE` pairs (inert rows) have no
-//! row, and rows past `offsets[E]` have no slot. The order within an expert changes no byte of a later result, but it is
-//! fixed, so that every intermediate can be compared. An expert named twice by one token gets two rows.
+//! ```text
+//! pair      slot = t * k + rank, of expert ids[slot]
+//! offsets   offsets[e] = number of pairs whose expert is below e;  offsets[E] = number of pairs
+//! row       row_of_slot[slot] = offsets[e] + number of earlier slots with the same expert e
+//! inverse   slot_of_row[row_of_slot[slot]] = slot
+//! ```
 //!
-//! An id that is no expert is refused.
+//! u32 throughout, exact. `NONE` pairs (inert rows) have no row, rows past `offsets[E]` have no slot: both maps say `NONE`
+//! there. The order within an expert changes no byte of a later result, but it is fixed, so that every intermediate can be
+//! compared. An expert named twice by one token gets two rows.
+//!
+//! Errors: an id that is no expert is refused when it runs.
+//!
+//! Source: vLLM's `moe_align_block_size` without the padding to blocks, which is a kernel's own business.
 
 use crate::NONE;
 use crate::buffer::{BufferError, BufferTable};
@@ -38,13 +46,16 @@ impl Operation for ExpertPrologue {
     fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
         let check = || -> Result<(), BufferError> {
             let [t, k] = buffers.dims(self.ids)?;
+            if t * k >= NONE as usize {
+                let expected = format!("[T, k] with fewer than {NONE} pairs");
+                return Err(buffers.shape_error(self.ids, expected));
+            }
             let [entries] = buffers.dims(self.offsets)?;
             if entries < 2 {
                 return Err(buffers.shape_error(self.offsets, "[E + 1] with at least one expert"));
             }
             buffers.expect(self.slot_of_row, &[t * k])?;
-            buffers.expect(self.row_of_slot, &[t * k])?;
-            Ok(())
+            buffers.expect(self.row_of_slot, &[t * k])
         };
         check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
@@ -80,8 +91,8 @@ pub fn expert_prologue(
         return Err(id);
     }
     let mut row = 0u32;
-    for expert in 0..experts {
-        offsets[expert] = row;
+    for (expert, offset) in offsets[..experts].iter_mut().enumerate() {
+        *offset = row;
         for slot in (0..ids.len()).filter(|&slot| ids[slot] as usize == expert) {
             slot_of_row[row as usize] = slot as u32;
             row_of_slot[slot] = row;

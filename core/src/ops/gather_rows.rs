@@ -1,10 +1,16 @@
-//! Picks rows: `out[r] = x[rows[r]]`, zeros where `rows[r]` is `NONE`. Copies bits.
+//! Picks rows.
 //!
-//! A row beyond `x` is refused when it runs.
+//! ```text
+//! out[r] = x[rows[r]]        +0 where rows[r] is NONE
+//! ```
+//!
+//! bf16, copied bit for bit, NaN payloads included. A row may be picked any number of times.
+//!
+//! Errors: a row beyond `x` is refused when it runs.
 
 use crate::NONE;
-use crate::buffer::{BufferError, BufferTable};
-use crate::launch::{LaunchError, Operand, Operation, operation};
+use crate::buffer::{Buf, BufferError, BufferTable};
+use crate::launch::{LaunchError, Operand, Operation, Traffic, operation, traffic_without};
 use crate::memory::Memory;
 use crate::numerics::bf16;
 use alloc::{format, vec::Vec};
@@ -32,10 +38,12 @@ impl Operation for GatherRows {
     fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
         let check = || -> Result<(), BufferError> {
             let [r, width] = buffers.dims(self.out)?;
+            if width == 0 {
+                return Err(buffers.shape_error(self.out, "[R, H], H not 0"));
+            }
             let [t, _] = buffers.dims(self.x)?;
             buffers.expect(self.x, &[t, width])?;
-            buffers.expect(self.rows, &[r])?;
-            Ok(())
+            buffers.expect(self.rows, &[r])
         };
         check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
@@ -46,6 +54,30 @@ impl Operation for GatherRows {
         let done = gather_rows(memory.get(self.x), memory.get(self.rows), width, &mut out);
         memory.put(self.out, out);
         done.map_err(|row| LaunchError::step_data(Self::NAME, "a row", row, format!("below {t}")))
+    }
+
+    fn traffic(&self, buffers: &BufferTable) -> Traffic {
+        picked_rows_traffic(self.operands(), self.x, self.rows, buffers)
+    }
+}
+
+/// One row of `x` at least and one for each pick at most (never one twice); everything else once.
+pub(super) fn picked_rows_traffic(
+    operands: Vec<Operand>,
+    x: Buf<bf16>,
+    picks: Buf<u32>,
+    buffers: &BufferTable,
+) -> Traffic {
+    let rest = traffic_without(operands, &[x.id()], buffers);
+    let ([rows, _], [picks]) = match (buffers.dims(x), buffers.dims(picks)) {
+        (Ok(x), Ok(picks)) => (x, picks),
+        _ => ([0, 0], [0]),
+    };
+    let touched = rows.min(picks) as u64;
+    let row = buffers.bytes(x) / rows.max(1) as u64;
+    Traffic {
+        min: rest + row * touched.min(1),
+        max: rest + row * touched,
     }
 }
 

@@ -2,20 +2,30 @@
 //!
 //! ```text
 //! out[p] = linear(x[source(p)], weight[e])        for offsets[e] <= p < offsets[e + 1]
-//! out[p] = 0                                      for p >= offsets[E]
+//! out[p] = +0                                     for p >= offsets[E]
+//!
+//! bf16    y[n] = bf16(lane_sum_k(x[k] * w[e, n, k]))                          f32 products and sum
+//! W8A8    y[n] = bf16((f32(acc) * scale) * weight_scale[e, n])                acc = sum_k codes[k] * w[e, n, k], i32
 //! ```
 //!
 //! Each row is the dense linear of its expert ([`super::LinearBf16`], [`super::LinearW8A8`]) with that expert's own weights
-//! and scales: same dtypes, same single rounding. How many rows an expert has changes nothing about any of them.
+//! and scales: same dtypes, same single rounding, by the same functions. How many rows an expert has changes nothing about
+//! any of them. Expert rows are neither weighted nor summed here ([`super::WeightedGather`]).
 //!
-//! Offsets that do not ascend or leave the buffer, and slots that are no input row, are refused when they run.
+//! Errors: `K` above [`MAX_W8A8_K`] for the integer form; a number of pairs that is no multiple of the source's `k`. When it
+//! runs: offsets that do not start at 0, do not ascend or leave the buffer, and slots that are no input row.
+//!
+//! Source and choice: transformers' `Qwen3_5MoeExperts` and vLLM's fused MoE. Those round the second projection after
+//! weighting it; here rows are rounded unweighted, so that expert-parallel ranks can exchange them as bf16.
 
 use super::{linear_bf16_row, linear_w8a8_row};
-use crate::buffer::{BufferError, BufferId, BufferTable};
-use crate::launch::{LaunchError, Operand, Operation, Traffic, operation};
+use crate::buffer::{Buf, BufferError, BufferId, BufferTable};
+use crate::config::MAX_W8A8_K;
+use crate::dtype::Element;
+use crate::launch::{LaunchError, Operand, Operation, Traffic, operation, traffic_without};
 use crate::memory::Memory;
 use crate::numerics::bf16;
-use alloc::vec::Vec;
+use alloc::{format, vec::Vec};
 use serde::{Deserialize, Serialize};
 
 /// Where the input row of an expert row comes from.
@@ -31,11 +41,11 @@ pub enum RowSource {
 }
 
 impl RowSource {
-    /// Input rows of a step with this many pairs.
-    fn rows(self, pairs: usize) -> usize {
+    /// Expert rows that come from each input row.
+    fn fan_out(self) -> usize {
         match self {
-            RowSource::Token { k } => pairs / k.max(1),
-            RowSource::Row => pairs,
+            RowSource::Token { k } => k,
+            RowSource::Row => 1,
         }
     }
 
@@ -74,17 +84,11 @@ impl Operation for GroupedLinearBf16 {
     }
 
     fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
-        let check = || -> Result<(), BufferError> {
-            let [_, k] = buffers.dims(self.x)?;
-            let [experts, n, _] = buffers.dims(self.weight)?;
-            buffers.expect(self.weight, &[experts, n, k])?;
-            let [pairs] = buffers.dims(self.slot_of_row)?;
-            buffers.expect(self.offsets, &[experts + 1])?;
-            buffers.expect(self.x, &[self.source.rows(pairs), k])?;
-            buffers.expect(self.out, &[pairs, n])?;
-            Ok(())
-        };
-        check().map_err(|e| LaunchError::buffer(Self::NAME, e))
+        check_source(Self::NAME, self.source)?;
+        self.shapes()
+            .check(buffers)
+            .map(|_| ())
+            .map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
 
     fn run(&self, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
@@ -102,7 +106,25 @@ impl Operation for GroupedLinearBf16 {
     }
 
     fn traffic(&self, buffers: &BufferTable) -> Traffic {
-        expert_traffic(self.operands(), buffers, self.weight.id())
+        expert_traffic(
+            self.operands(),
+            &[self.weight.id()],
+            self.slot_of_row,
+            buffers,
+        )
+    }
+}
+
+impl GroupedLinearBf16 {
+    fn shapes(&self) -> GroupedShapes<bf16> {
+        GroupedShapes {
+            x: self.x,
+            weight: self.weight,
+            offsets: self.offsets,
+            slot_of_row: self.slot_of_row,
+            out: self.out,
+            source: self.source,
+        }
     }
 }
 
@@ -136,19 +158,8 @@ impl Operation for GroupedLinearW8A8 {
     }
 
     fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
-        let check = || -> Result<(), BufferError> {
-            let [_, k] = buffers.dims(self.codes)?;
-            let [experts, n, _] = buffers.dims(self.weight)?;
-            buffers.expect(self.weight, &[experts, n, k])?;
-            buffers.expect(self.weight_scale, &[experts, n])?;
-            let [pairs] = buffers.dims(self.slot_of_row)?;
-            buffers.expect(self.offsets, &[experts + 1])?;
-            buffers.expect(self.codes, &[self.source.rows(pairs), k])?;
-            buffers.expect(self.scale, &[self.source.rows(pairs)])?;
-            buffers.expect(self.out, &[pairs, n])?;
-            Ok(())
-        };
-        check().map_err(|e| LaunchError::buffer(Self::NAME, e))
+        check_source(Self::NAME, self.source)?;
+        check_w8a8(self, buffers).map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
 
     fn run(&self, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
@@ -174,7 +185,68 @@ impl Operation for GroupedLinearW8A8 {
     }
 
     fn traffic(&self, buffers: &BufferTable) -> Traffic {
-        expert_traffic(self.operands(), buffers, self.weight.id())
+        let per_expert = [self.weight.id(), self.weight_scale.id()];
+        expert_traffic(self.operands(), &per_expert, self.slot_of_row, buffers)
+    }
+}
+
+fn check_w8a8(op: &GroupedLinearW8A8, buffers: &BufferTable) -> Result<(), BufferError> {
+    let shapes = GroupedShapes {
+        x: op.codes,
+        weight: op.weight,
+        offsets: op.offsets,
+        slot_of_row: op.slot_of_row,
+        out: op.out,
+        source: op.source,
+    };
+    let [experts, n, k] = shapes.check(buffers)?;
+    if k > MAX_W8A8_K {
+        return Err(buffers.shape_error(op.weight, format!("[E, N, K], K at most {MAX_W8A8_K}")));
+    }
+    let [rows, _] = buffers.dims(op.codes)?;
+    buffers.expect(op.scale, &[rows])?;
+    buffers.expect(op.weight_scale, &[experts, n])
+}
+
+/// The operands that both forms share.
+struct GroupedShapes<E> {
+    x: Buf<E>,
+    weight: Buf<E>,
+    offsets: Buf<u32>,
+    slot_of_row: Buf<u32>,
+    out: Buf<bf16>,
+    source: RowSource,
+}
+
+impl<E: Element> GroupedShapes<E> {
+    /// Checks them against each other; returns `[E, N, K]`.
+    fn check(&self, buffers: &BufferTable) -> Result<[usize; 3], BufferError> {
+        let [experts, n, k] = buffers.dims(self.weight)?;
+        if experts == 0 || n == 0 || k == 0 {
+            return Err(buffers.shape_error(self.weight, "[E, N, K], none of them 0"));
+        }
+        let [pairs] = buffers.dims(self.slot_of_row)?;
+        let fan_out = self.source.fan_out();
+        if pairs % fan_out != 0 {
+            let expected = format!("[P], {fan_out} for each token");
+            return Err(buffers.shape_error(self.slot_of_row, expected));
+        }
+        buffers.expect(self.x, &[pairs / fan_out, k])?;
+        buffers.expect(self.offsets, &[experts + 1])?;
+        buffers.expect(self.out, &[pairs, n])?;
+        Ok([experts, n, k])
+    }
+}
+
+fn check_source(op: &'static str, source: RowSource) -> Result<(), LaunchError> {
+    match source.fan_out() {
+        0 => Err(LaunchError::parameter(
+            op,
+            "source",
+            "0 experts per token",
+            "at least 1",
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -188,6 +260,9 @@ fn grouped_rows(
     mut linear: impl FnMut(usize, usize, &mut [bf16]) -> Option<()>,
 ) -> Result<(), u32> {
     out.fill(bf16::ZERO);
+    if let Some(&first) = offsets.first().filter(|&&first| first != 0) {
+        return Err(first);
+    }
     for (expert, range) in offsets.windows(2).enumerate() {
         let rows = range[0] as usize..range[1] as usize;
         let slots = slot_of_row.get(rows.clone()).ok_or(range[1])?;
@@ -199,39 +274,29 @@ fn grouped_rows(
 }
 
 fn route_error(op: &'static str, found: u32) -> LaunchError {
-    let expected = "offsets that ascend within the step, slots of its rows";
+    let expected = "offsets that ascend from 0 within the step, slots of its tokens";
     LaunchError::step_data(op, "a route", found, expected)
 }
 
-/// Weights of at least one and at most min(experts, pairs) experts; everything else once. With no live row nothing
-/// is read at all.
-fn expert_traffic(operands: Vec<Operand>, buffers: &BufferTable, weight: BufferId) -> Traffic {
-    let of = |o: &Operand| {
-        buffers
-            .get(o.buffer)
-            .map(|d| (d.bytes() as u64, d.shape.clone()))
+/// Weights and scales of the experts that have rows: one of them if every pair goes to the same, `min(E, P)` if all go
+/// to different ones. Everything else once.
+fn expert_traffic(
+    operands: Vec<Operand>,
+    per_expert: &[BufferId],
+    slot_of_row: Buf<u32>,
+    buffers: &BufferTable,
+) -> Traffic {
+    let pairs = buffers.dims(slot_of_row).map_or(0, |[pairs]| pairs);
+    let rest = traffic_without(operands, per_expert, buffers);
+    let mut traffic = Traffic {
+        min: rest,
+        max: rest,
     };
-    let mut traffic = Traffic::default();
-    let pairs = operands
-        .iter()
-        .find(|o| o.name == "slot_of_row")
-        .and_then(|o| of(o).ok());
-    let pairs = pairs.map_or(0, |(_, shape)| shape[0] as u64);
-    for operand in &operands {
-        let Ok((bytes, shape)) = of(operand) else {
-            continue;
-        };
-        let per_expert = operand.buffer == weight || operand.name == "weight_scale";
-        let most = match per_expert {
-            true => bytes / shape[0] as u64 * pairs.min(shape[0] as u64),
-            false => bytes,
-        };
-        traffic.max += most;
-        traffic.min += if per_expert {
-            most.min(bytes / shape[0] as u64)
-        } else {
-            bytes
-        };
+    for decl in per_expert.iter().filter_map(|&id| buffers.get(id).ok()) {
+        let experts = decl.shape.first().copied().unwrap_or(0);
+        let each = (decl.bytes() / experts.max(1)) as u64;
+        traffic.min += each * pairs.min(experts).min(1) as u64;
+        traffic.max += each * pairs.min(experts) as u64;
     }
     traffic
 }

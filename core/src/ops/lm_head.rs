@@ -4,15 +4,20 @@
 //! logits[r, v] = bf16(lane_dot(x[out_rows[r]], weight[v]))
 //! ```
 //!
-//! bf16 logits, as transformers and vLLM both have them; ties that the rounding makes fall to the lowest id. Rows
-//! whose logits nobody reads are never computed: a prompt of 8,192 tokens costs one row of the vocabulary.
-//! `NONE` gives a row of zeros; a row beyond `x` is refused.
+//! bf16 in; f32 products and their sum in lane order; one rounding to bf16. bf16 logits, as transformers and vLLM both
+//! have them; ties that the rounding makes fall to the lowest id. Rows whose logits nobody reads are never computed: a
+//! prompt of 8,192 tokens costs one row of the vocabulary. `NONE` gives a row of +0.
+//!
+//! Errors: a row beyond `x` is refused when it runs.
+//!
+//! Source: transformers' `Qwen3_5MoeForCausalLM.lm_head` and its `logits_to_keep`.
 
+use super::{linear_bf16_row, picked_rows_traffic};
 use crate::NONE;
 use crate::buffer::{BufferError, BufferTable};
-use crate::launch::{LaunchError, Operand, Operation, operation};
+use crate::launch::{LaunchError, Operand, Operation, Traffic, operation};
 use crate::memory::Memory;
-use crate::numerics::{bf16, lane_dot_bf16, round_bf16};
+use crate::numerics::bf16;
 use alloc::{format, vec::Vec};
 
 operation! {
@@ -39,29 +44,30 @@ impl Operation for LmHead {
 
     fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
         let check = || -> Result<(), BufferError> {
-            let [t, width] = buffers.dims(self.x)?;
-            let [rows, vocab] = buffers.dims(self.logits)?;
+            let [vocab, width] = buffers.dims(self.weight)?;
+            if vocab == 0 || width == 0 {
+                return Err(buffers.shape_error(self.weight, "[V, H], neither of them 0"));
+            }
+            let [t, _] = buffers.dims(self.x)?;
             buffers.expect(self.x, &[t, width])?;
-            buffers.expect(self.out_rows, &[rows])?;
-            buffers.expect(self.weight, &[vocab, width])?;
-            Ok(())
+            let [rows] = buffers.dims(self.out_rows)?;
+            buffers.expect(self.logits, &[rows, vocab])
         };
         check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
 
     fn run(&self, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
         let mut logits = memory.take(self.logits);
-        let ([t, width], [_, vocab]) = (memory.dims(self.x), memory.dims(self.logits));
-        let done = lm_head(
-            memory.get(self.x),
-            memory.get(self.out_rows),
-            memory.get(self.weight),
-            width,
-            vocab,
-            &mut logits,
-        );
+        let ([t, width], [vocab, _]) = (memory.dims(self.x), memory.dims(self.weight));
+        let (x, weight) = (memory.get(self.x), memory.get(self.weight));
+        let rows = memory.get(self.out_rows);
+        let done = lm_head(x, rows, weight, [vocab, width], &mut logits);
         memory.put(self.logits, logits);
         done.map_err(|row| LaunchError::step_data(Self::NAME, "a row", row, format!("below {t}")))
+    }
+
+    fn traffic(&self, buffers: &BufferTable) -> Traffic {
+        picked_rows_traffic(self.operands(), self.x, self.out_rows, buffers)
     }
 }
 
@@ -70,8 +76,7 @@ pub fn lm_head(
     x: &[bf16],
     out_rows: &[u32],
     weight: &[bf16],
-    width: usize,
-    vocab: usize,
+    [vocab, width]: [usize; 2],
     logits: &mut [bf16],
 ) -> Result<(), u32> {
     for (&row, logits) in out_rows.iter().zip(logits.chunks_exact_mut(vocab)) {
@@ -80,9 +85,7 @@ pub fn lm_head(
             continue;
         }
         let x = x.chunks_exact(width).nth(row as usize).ok_or(row)?;
-        for (logit, weight) in logits.iter_mut().zip(weight.chunks_exact(width)) {
-            *logit = round_bf16(lane_dot_bf16(x, weight));
-        }
+        linear_bf16_row(x, weight, logits);
     }
     Ok(())
 }

@@ -5,14 +5,20 @@
 //! ids = the k largest l_e, best first;  w_i = p_i / (p_1 + .. + p_k, left to right)
 //! ```
 //!
-//! bf16 logits, f32 from there on; the weights stay f32 (as vLLM; transformers rounds them to bf16). Choosing by logits and
-//! choosing by probabilities differ only where exp maps two logits to one value; logits are what the tie rule can name.
+//! bf16 logits, f32 from there on: the exponentials and their lane-order sum over all `E`, one division for each chosen
+//! expert, the chosen ones' sum left to right in rank order from +0.0, one more division each. No rounding to bf16.
 //!
-//! **Ties** take the lowest id; +0 and -0 tie. **NaN** loses to every number (and counts as exp = 0): it is chosen only when
-//! fewer than `k` numbers are there, by lowest id. If no logit is a number, or the largest is an infinity, the weights are
-//! NaN where the formula says so: visible, and only in that row. An inert row gets ids `NONE` and weights 0.
+//! **Ties** take the lowest id; +0 and -0 tie. **NaN** loses to every number, -inf included, and counts as exp = 0: it is
+//! chosen only when fewer than `k` numbers are there, by lowest id, with weight 0. If the largest number is an infinity of
+//! either sign, or no logit is a number, every weight of the row is NaN: visible, and in that row only. An inert row gets
+//! ids `NONE` and weights 0.
 //!
-//! Source: transformers `Qwen3_5MoeTopKRouter`; tie rule of vLLM's XPU kernel.
+//! Errors: `k` beyond the number of experts.
+//!
+//! Source and choice: transformers' `Qwen3_5MoeTopKRouter` rounds the weights to bf16, vLLM keeps f32; f32 here, since they
+//! are factors of an f32 sum. vLLM multiplies by reciprocals of both sums; transformers divides, and so do we. Both choose
+//! by probability; we choose by logit, which differs only where exp maps two logits to one value (both 104 below the
+//! largest, say): a tie can then be told without an exponential. The tie rule is that of vLLM's XPU kernel.
 
 use crate::NONE;
 use crate::buffer::{BufferError, BufferTable};
@@ -54,8 +60,7 @@ impl Operation for RouterTopK {
             }
             buffers.expect(self.row_seq, &[rows])?;
             buffers.expect(self.ids, &[rows, k])?;
-            buffers.expect(self.weights, &[rows, k])?;
-            Ok(())
+            buffers.expect(self.weights, &[rows, k])
         };
         check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }

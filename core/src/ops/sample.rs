@@ -1,36 +1,57 @@
 //! Sampling with exact sums.
 //!
-//! One output row after the other, on its logits widened to f32:
+//! One output row after the other, on its bf16 logits widened to f32:
 //!
-//! 1. **Penalties.** With `n` the number of times id `v` occurs in the generated part of the row's history:
-//!    if `v` occurs in prompt or generated part, `l = l > 0 ? l / repetition : l * repetition`; then, if `n > 0`,
-//!    `l = (l - frequency * n) - presence` (f32, each operation rounded).
+//! 1. **Penalties.** With `n` the number of times id `v` occurs in the generated part of the row's history: if `v` occurs
+//!    in the prompt or the generated part, `l = l > 0 ? l / repetition : l * repetition`; then, if `n > 0`,
+//!    `l = (l - frequency * f32(n)) - presence`. f32, each operation rounded.
 //! 2. **Greedy.** `temperature == 0` ends here with [`super::argmax`] of the penalised logits.
-//! 3. **Temperature.** `l = l / temperature`.
-//! 4. **Weights.** `w_v = floor(exp(l_v - max l) * 2^32)` as an integer; NaN gives 0. Every sum from here on is a sum of
-//!    integers, exact in any order on any device. What is 2^-32 of the likeliest token or less cannot be drawn.
-//! 5. **Filters**, by rank (logit descending, id ascending): top-k keeps the first `k`; min-p keeps
-//!    `w >= floor(min_p * 2^32)`; top-p keeps the shortest run of ranks whose sum reaches `top_p` of the sum of what
-//!    top-k and min-p left (`sum * 2^24 >= floor(top_p * 2^24) * total`, compared in u128). The first rank always stays.
-//! 6. **Draw.** `r = floor(u * total / 2^64)` with 64 random bits `u` of [`draw_u64`] for the row's seed and position;
-//!    the kept ids are walked in ascending order until the running sum exceeds `r`.
+//! 3. **Temperature.** `l = l / temperature`, f32.
+//! 4. **Weights.** `w_v = floor(exp(l_v - max l) * 2^32)` as u64; the largest logits have exactly 2^32. Every sum from here
+//!    on is a sum of integers, exact in any order on any device. What is less than 2^-32 of the likeliest token has
+//!    weight 0 and cannot be drawn.
+//! 5. **Filters**, by rank (logit descending, id ascending), over the ids whose weight is not 0:
+//!    top-k keeps the first `k` (0: all), ties beyond them cut by id; min-p keeps `w >= floor(min_p * 2^32)`; top-p keeps the
+//!    shortest run of ranks whose sum reaches its part of what top-k and min-p left:
+//!    `sum * 2^32 >= floor(top_p * 2^32) * total`, in u128. Each keeps the first ranks, and the very first always stays.
+//! 6. **Draw.** `r = floor(u * total / 2^64)` with 64 random bits `u` of [`draw_u64`] for the row's seed and position; the
+//!    kept ids are walked in *ascending id* until the running sum exceeds `r`. Rank decides what is kept, not where in
+//!    the sum it lies, so that a device need not sort to draw.
 //!
-//! A row without any finite weight (all NaN or -inf) takes the argmax; `+inf` logits share the draw equally. An inert row
-//! (`out_rows[r] == NONE`) gives `NONE`.
+//! An inert row (`out_rows[r] == NONE`) gives `NONE`. The draw depends on seed and position alone, so a token does not
+//! depend on batch, chunking or speculation.
 //!
-//! The draw depends on seed and position alone, so a token does not depend on batch, chunking or speculation.
+//! Values that a host refuses are defined all the same:
 //!
-//! Errors: history bounds that leave the buffer are refused when it runs. Source: parameters as in vLLM's
-//! `SamplingParams`; the arithmetic is ours.
+//! | value                          | what happens                                                        |
+//! |--------------------------------|---------------------------------------------------------------------|
+//! | logit NaN                      | weight 0, never drawn; loses every comparison                       |
+//! | logit -inf                     | weight 0, never drawn                                               |
+//! | logit +inf                     | the infinities share the draw equally, everything else has weight 0 |
+//! | every logit NaN or -inf        | `argmax`: the first -inf, id 0 if there is none                     |
+//! | `top_k` 0, or at least `V`     | off                                                                 |
+//! | `top_p` NaN, or at least 1     | off                                                                 |
+//! | `top_p` at most 0              | the first rank alone                                                |
+//! | `min_p` NaN, or at most 0      | off                                                                 |
+//! | `min_p` above 1                | the first rank alone                                                |
+//! | `temperature` -0               | greedy                                                              |
+//! | `temperature` negative, NaN    | step 3 as written: the order turns over, or every logit is NaN      |
+//! | a penalty that makes NaN       | that logit is NaN                                                   |
+//!
+//! Errors: history bounds that do not ascend or leave the buffer, and history ids that are no token, are refused when it
+//! runs.
+//!
+//! Source and choice: parameters and their order are vLLM's (`apply_penalties`, then temperature, min-p, top-k, top-p).
+//! Its top-k keeps all ties with the k-th logit and its float sums depend on the sort; the integer arithmetic is ours.
 
-use super::argmax;
+use super::{argmax, check_vocab};
 use crate::NONE;
 use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, operation};
 use crate::memory::Memory;
 use crate::numerics::{bf16, draw_u64, exp};
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
+use alloc::{format, vec::Vec};
 
 operation! {
     /// Penalties, temperature, top-k, min-p, top-p, then one draw keyed by seed and position.
@@ -92,7 +113,7 @@ impl Operation for Sample {
             }
             match self.row(memory, row) {
                 Ok((rule, draw, history)) => *token = sample_row(logits, &rule, &history, draw),
-                Err(e) => outcome = Err(e),
+                Err(e) => outcome = outcome.and(Err(e)),
             }
         }
         memory.put(self.tokens, tokens);
@@ -101,7 +122,8 @@ impl Operation for Sample {
 }
 
 fn check_sample(op: &Sample, buffers: &BufferTable) -> Result<(), BufferError> {
-    let [rows, _] = buffers.dims(op.logits)?;
+    let [rows, vocab] = buffers.dims(op.logits)?;
+    check_vocab(op.logits, vocab, buffers)?;
     for buf in [
         op.out_rows,
         op.top_k,
@@ -154,6 +176,17 @@ impl Sample {
             let expected = "start <= generated <= end, within the buffer";
             LaunchError::step_data(Self::NAME, "a history bound", split as u32, expected)
         })?;
+        let [_, vocab] = memory.dims(self.logits);
+        let stray = |id: &&u32| **id as usize >= vocab;
+        if let Some(&id) = history[start..end].iter().find(stray) {
+            let expected = format!("below {vocab}");
+            return Err(LaunchError::step_data(
+                Self::NAME,
+                "an id of the history",
+                id,
+                expected,
+            ));
+        }
         let draw = draw_u64(seed, memory.get(self.draw_position)[row]);
         Ok((rule, draw, History { prompt, generated }))
     }
@@ -172,7 +205,7 @@ pub struct SampleRule {
     pub frequency: f32,
 }
 
-/// Token ids that penalties count.
+/// Token ids that penalties count, all within the vocabulary.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
 pub struct History<'a> {
@@ -194,7 +227,7 @@ pub fn sample_row(logits: &[bf16], rule: &SampleRule, history: &History<'_>, dra
     if total == 0 {
         return argmax(logits);
     }
-    let mut left = (u128::from(draw) * u128::from(total) >> 64) as u64;
+    let mut left = ((u128::from(draw) * u128::from(total)) >> 64) as u64;
     for &id in &kept {
         match left.checked_sub(weights[id as usize]) {
             Some(rest) => left = rest,
@@ -206,18 +239,14 @@ pub fn sample_row(logits: &[bf16], rule: &SampleRule, history: &History<'_>, dra
 
 fn penalise(logits: &mut [f32], rule: &SampleRule, history: &History<'_>) {
     let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
-    history
-        .prompt
-        .iter()
-        .for_each(|&id| _ = counts.entry(id).or_default());
-    history
-        .generated
-        .iter()
-        .for_each(|&id| *counts.entry(id).or_default() += 1);
+    for &id in history.prompt {
+        counts.entry(id).or_default();
+    }
+    for &id in history.generated {
+        *counts.entry(id).or_default() += 1;
+    }
     for (id, generated) in counts {
-        let Some(l) = logits.get_mut(id as usize) else {
-            continue;
-        };
+        let l = &mut logits[id as usize];
         *l = if *l > 0.0 {
             *l / rule.repetition
         } else {
@@ -236,9 +265,14 @@ fn integer_weights(logits: &[f32]) -> Vec<u64> {
     let weight = |&l: &f32| match l {
         l if l.is_nan() || l == f32::NEG_INFINITY => 0,
         l if l == max => 1 << 32,
-        l => (exp(l - max) * 4_294_967_296.0) as u64,
+        l => fixed_point(exp(l - max)),
     };
     logits.iter().map(weight).collect()
+}
+
+/// `floor(x * 2^32)`: the product is exact. Below 0 and NaN give 0.
+fn fixed_point(x: f32) -> u64 {
+    (x * 4_294_967_296.0) as u64
 }
 
 /// The ids that the filters keep, ascending.
@@ -255,16 +289,16 @@ fn filter(logits: &[f32], weights: &[u64], rule: &SampleRule) -> Vec<u32> {
         ids.truncate(rule.top_k as usize);
     }
     let weight = |id: &u32| weights[*id as usize];
-    let floor = (rule.min_p * 4_294_967_296.0) as u64;
+    let floor = fixed_point(rule.min_p);
     let first = ids.first().copied();
     ids.retain(|id| weight(id) >= floor || Some(*id) == first);
     if rule.top_p < 1.0 {
         let total: u64 = ids.iter().map(weight).sum();
-        let wanted = u128::from((rule.top_p * 16_777_216.0) as u64) * u128::from(total);
+        let wanted = u128::from(fixed_point(rule.top_p)) * u128::from(total);
         let mut sum = 0u64;
         let reached = ids.iter().position(|id| {
             sum += weight(id);
-            u128::from(sum) << 24 >= wanted
+            u128::from(sum) << 32 >= wanted
         });
         ids.truncate(reached.map_or(ids.len(), |n| n + 1));
     }

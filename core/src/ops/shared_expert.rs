@@ -4,8 +4,11 @@
 //! out = bf16(bf16(bf16(sigmoid(gate)) * shared) + routed)
 //! ```
 //!
-//! f32 inside each step, three roundings: those of transformers' `Qwen3_5MoeSparseMoeBlock`, which vLLM shares.
+//! bf16 in; f32 inside each step; three roundings to bf16. One gate for a whole row, from its logit in bf16.
 //! The residual addition is the next norm's ([`super::AddRmsNorm`]).
+//!
+//! Source: transformers' `Qwen3_5MoeSparseMoeBlock` (the routed sum is already bf16 when the shared expert is added),
+//! whose roundings vLLM shares.
 
 use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, operation};
@@ -38,10 +41,12 @@ impl Operation for SharedExpert {
     fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
         let check = || -> Result<(), BufferError> {
             let [rows, width] = buffers.dims(self.out)?;
+            if width == 0 {
+                return Err(buffers.shape_error(self.out, "[T, H], H not 0"));
+            }
             buffers.expect(self.shared, &[rows, width])?;
             buffers.expect(self.gate, &[rows, 1])?;
-            buffers.expect(self.routed, &[rows, width])?;
-            Ok(())
+            buffers.expect(self.routed, &[rows, width])
         };
         check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }

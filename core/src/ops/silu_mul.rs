@@ -4,8 +4,12 @@
 //! out[m, i] = bf16(bf16(silu(gate_up[m, i])) * gate_up[m, I + i])
 //! ```
 //!
-//! silu in f32, rounded to bf16, then the product, rounded again: two roundings, as transformers' eager
-//! code and vLLM's `silu_and_mul` both do.
+//! bf16 in; silu in f32 (`x / (1 + exp(-x))`), rounded to bf16; the product of the two bf16 in f32, rounded to bf16:
+//! two roundings. A gate of -inf gives NaN (see [`silu`]); one below -88.73 gives -0.
+//!
+//! The halves stand side by side in a row, gate first: the order in which a fused gate/up projection stores its outputs.
+//!
+//! Source: transformers' `Qwen3_5MoeExperts` and MLP in eager mode, vLLM's `silu_and_mul`: all round twice.
 
 use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, operation};
@@ -34,6 +38,9 @@ impl Operation for SiluMul {
     fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
         let check = || -> Result<(), BufferError> {
             let [rows, width] = buffers.dims(self.out)?;
+            if width == 0 {
+                return Err(buffers.shape_error(self.out, "[M, I], I not 0"));
+            }
             buffers.expect(self.gate_up, &[rows, 2 * width])?;
             Ok(())
         };

@@ -12,7 +12,14 @@
 //! target's own choice, drawn with the position's own random bits, the text is the one without drafts. Sequences
 //! without outputs, and inert ones, get 0.
 //!
-//! An output range or row that does not exist is refused.
+//! u32 throughout. The last output of a sequence has no draft behind it and is never compared; what stands after the
+//! first draft that differs is not either. The outputs of a sequence that verifies are consecutive rows: the host
+//! lays them out so.
+//!
+//! Errors: an output range, or a row it names, that does not exist is refused when it runs.
+//!
+//! Source and choice: the acceptance of speculative decoding at temperature 0, for every temperature. vLLM's rejection
+//! sampling keeps the distribution; drawing the target's own token keeps the very tokens.
 
 use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, operation};
@@ -49,8 +56,7 @@ impl Operation for VerifyDrafts {
             let [_] = buffers.dims(self.token_ids)?;
             buffers.expect(self.out_rows, &[r])?;
             let [s] = buffers.dims(self.accepted)?;
-            buffers.expect(self.seq_outs, &[s + 1])?;
-            Ok(())
+            buffers.expect(self.seq_outs, &[s + 1])
         };
         check().map_err(|e| LaunchError::buffer(Self::NAME, e))
     }
@@ -67,7 +73,7 @@ impl Operation for VerifyDrafts {
             let count = drafts.ok_or(range[1]);
             match count.and_then(|(tokens, rows)| accepted_drafts(tokens, rows, token_ids)) {
                 Ok(count) => *accepted = count,
-                Err(index) => outcome = Err(index),
+                Err(index) => outcome = outcome.and(Err(index)),
             }
         }
         memory.put(self.accepted, accepted);
@@ -82,7 +88,8 @@ pub fn accepted_drafts(tokens: &[u32], rows: &[u32], token_ids: &[u32]) -> Resul
     let mut accepted = 0;
     // The last output has no draft behind it.
     for (&token, &row) in tokens.iter().zip(rows).take(tokens.len().saturating_sub(1)) {
-        let draft = token_ids.get(row as usize + 1).ok_or(row)?;
+        let next = (row as usize).checked_add(1);
+        let draft = next.and_then(|next| token_ids.get(next)).ok_or(row)?;
         if *draft != token {
             break;
         }

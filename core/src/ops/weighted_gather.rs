@@ -4,10 +4,15 @@
 //! out[t, h] = bf16(Σ_rank weights[t, rank] * y[row_of_slot[t * k + rank], h])
 //! ```
 //!
-//! f32, left to right in top-k order from +0.0, product and sum rounded apart, one rounding to bf16. A pair that was
-//! left out (`NONE`) adds nothing. Expert rows come unweighted and rounded to bf16, so that ranks can exchange them.
-//! transformers weights and rounds each row, then adds in bf16 in ascending expert id; vLLM weights in f32, rounds, and
-//! sums in slot order as here.
+//! bf16 rows, f32 weights; f32 from +0.0, left to right in top-k order, product and sum rounded apart; one rounding to
+//! bf16. A pair that was left out (`NONE`) adds nothing. A weight of 0 is a factor as any other: 0 times an infinity
+//! is NaN. An expert that a token names twice adds twice.
+//!
+//! Errors: a row beyond `y` is refused when it runs.
+//!
+//! Source and choice: expert rows come unweighted and rounded to bf16, so that ranks can exchange them and golden can
+//! compare them before a weight is known. transformers weights and rounds each row, then adds in bf16 in ascending expert
+//! id; vLLM weights the f32 accumulator, rounds, and sums in f32 in slot order as here. Slot order is known to every rank.
 
 use crate::NONE;
 use crate::buffer::{BufferError, BufferTable};
@@ -41,7 +46,13 @@ impl Operation for WeightedGather {
     fn check(&self, buffers: &BufferTable) -> Result<(), LaunchError> {
         let check = || -> Result<(), BufferError> {
             let [t, k] = buffers.dims(self.weights)?;
+            if k == 0 {
+                return Err(buffers.shape_error(self.weights, "[T, k], k not 0"));
+            }
             let [_, width] = buffers.dims(self.y)?;
+            if width == 0 {
+                return Err(buffers.shape_error(self.y, "[P, H], H not 0"));
+            }
             buffers.expect(self.y, &[t * k, width])?;
             buffers.expect(self.row_of_slot, &[t * k])?;
             buffers.expect(self.out, &[t, width])?;
