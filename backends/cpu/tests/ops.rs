@@ -187,7 +187,12 @@ proptest! {
         let cache = pages * page_size * groups * dim;
         let k_cache = case.state(&[pages, page_size, groups, dim], &r.bf16s(cache));
         let v_cache = case.state(&[pages, page_size, groups, dim], &r.bf16s(cache));
-        let q = case.step(&[t, heads * dim], &r.bf16s(t * heads * dim));
+        // Queries of zeros weigh all positions alike: then the order of the sums shows.
+        let queries = match r.absorbing {
+            true => vec![layerlet_core::numerics::bf16::ZERO; t * heads * dim],
+            false => r.bf16s(t * heads * dim),
+        };
+        let q = case.step(&[t, heads * dim], &queries);
         let q_gate = case.step(&[t, 2 * heads * dim], &r.bf16s(t * 2 * heads * dim));
         let at: Vec<u32> = (0..t).map(|_| r.below(most) as u32).collect();
         let positions = case.step(&[t], &at);

@@ -9,6 +9,9 @@ pub struct Random {
     counter: u32,
     /// Extremes, NaN and infinities among floats.
     pub wild: bool,
+    /// Floats that are 1 or far below its last place, of either sign: what a sum of them keeps shows
+    /// the order in which it was taken, where rounding to bf16 would hide it.
+    pub absorbing: bool,
 }
 
 impl Random {
@@ -16,7 +19,8 @@ impl Random {
         Random {
             seed,
             counter: 0,
-            wild: seed.is_multiple_of(4),
+            wild: seed % 4 == 0,
+            absorbing: seed % 4 == 1,
         }
     }
 
@@ -50,6 +54,11 @@ impl Random {
                 1e-12,
             ];
             return WILD[self.below(WILD.len())];
+        }
+        if self.absorbing {
+            let one = if self.chance(2) { 1.0 } else { -1.0 };
+            let small = (1 + self.below(255)) as f32 / (1 << 30) as f32;
+            return one * [1.0, small, small * small][self.below(3)];
         }
         let sum: i64 = (0..4).map(|_| i64::from(self.u32()) - (1 << 31)).sum();
         sum as f32 / (1u64 << 31) as f32
