@@ -9,13 +9,22 @@
 mod forward;
 mod fuse;
 mod layout;
+mod mtp;
+mod rope_table;
+mod sampling;
 mod step;
+mod step_check;
+mod step_input;
 mod traffic;
 
 pub use forward::*;
 pub use fuse::{fuse, keep_intermediates, unfuse};
 pub use layout::*;
+pub use mtp::*;
+pub use rope_table::rope_table;
+pub use sampling::*;
 pub use step::*;
+pub use step_input::*;
 pub use traffic::*;
 
 use crate::buffer::{BufferDecl, BufferError, BufferTable, Role};
@@ -57,7 +66,7 @@ pub enum PlanError {
 }
 
 /// A step of a model, ready to be prepared by a backend.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// How many of the buffers are the model's (weights and state); they come first.
     pub model_buffers: usize,
