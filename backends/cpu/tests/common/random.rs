@@ -19,7 +19,7 @@ impl Random {
         Random {
             seed,
             counter: 0,
-            wild: seed % 4 == 0,
+            wild: seed.is_multiple_of(4),
             absorbing: seed % 4 == 1,
         }
     }
