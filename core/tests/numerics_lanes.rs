@@ -1,7 +1,7 @@
 //! The order of sums: against the contract's words, and its theorems.
 
 use layerlet_core::numerics::{
-    LANES, bf16, lane_dot, lane_dot_bf16, lane_sum, round_bf16, tree_sum,
+    LANES, bf16, lane_dot, lane_dot_bf16, lane_sum, lane_sum_rows, round_bf16, tree_sum,
 };
 use proptest::prelude::*;
 
@@ -53,6 +53,16 @@ proptest! {
         v in prop::collection::vec(any::<u32>().prop_map(f32::from_bits), 0..100),
     ) {
         prop_assert!(same(lane_sum(v.iter().copied()), spec_sum(&v)));
+    }
+
+    #[test]
+    fn columns_follow_the_written_order(v in prop::collection::vec((term(), [term(), term(), term()]), 0..200)) {
+        let mut sums = [f32::NAN; 3];
+        lane_sum_rows(v.iter().map(|(factor, row)| (*factor, &row[..])), &mut sums);
+        for (c, sum) in sums.into_iter().enumerate() {
+            let column: Vec<f32> = v.iter().map(|(factor, row)| factor * row[c]).collect();
+            prop_assert!(same(sum, spec_sum(&column)), "column {c}");
+        }
     }
 
     #[test]

@@ -98,7 +98,7 @@ fn refuses_what_points_nowhere() {
 
 #[test]
 fn heads_and_pages_of_any_size_keep_their_rows() {
-    let (groups, dim, pages, length) = (3, 5, 20, 37usize);
+    let (groups, dim, pages, length) = (3, 5, 20, 137usize);
     for page_size in [1, 3, 16, 64, 100] {
         let random = &mut Random::new(page_size as u64);
         let per_sequence = length.div_ceil(page_size);

@@ -7,7 +7,7 @@ use common::{Bench, Random, assert_close, assert_refused, assert_same_bits, b, b
 use layerlet_core::NONE;
 use layerlet_core::launch::{LaunchError, Operation, Traffic};
 use layerlet_core::numerics::{bf16, exp, lane_dot_bf16, lane_sum, round_bf16, sigmoid};
-use layerlet_core::ops::{KV_BLOCK, KvAppend, PagedAttention, attention_head};
+use layerlet_core::ops::{AttentionPart, KvAppend, PagedAttention, attention_head};
 use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug)]
@@ -232,51 +232,81 @@ fn by_hand() {
     check(&[f32::INFINITY, 1.0], &[1.0, 2.0], 100.0, f32::NAN);
 }
 
-/// The formula of the page, written once more with other means, over three blocks.
+/// The formula of the page, written once more with other means, over three blocks of 64. Every value has
+/// its opposite at the same score elsewhere, so that what is left is the rounding of the order.
 #[test]
 fn has_the_written_order() {
-    let (length, dim) = (KV_BLOCK * 2 + 13, 40);
+    let (length, dim) = (2 * 70, 40);
     let random = &mut Random::new(25);
-    let rows = |random: &mut Random| -> Vec<Vec<bf16>> {
-        (0..length).map(|_| random.bf16s(dim, 1.0)).collect()
-    };
-    let (keys, values) = (rows(random), rows(random));
+    let mut keys: Vec<Vec<bf16>> = (0..70).map(|_| random.bf16s(dim, 1.0)).collect();
+    let mut values: Vec<Vec<bf16>> = (0..70).map(|_| random.bf16s(dim, 1.0)).collect();
+    keys.extend(keys.clone());
+    values.extend(
+        values
+            .clone()
+            .into_iter()
+            .map(|v| v.into_iter().map(|x| -x).collect()),
+    );
     let (q, gate) = (random.bf16s(dim, 3.0), random.bf16s(dim, 2.0));
+    let keys: Vec<&[bf16]> = keys.iter().map(Vec::as_slice).collect();
+    let values: Vec<&[bf16]> = values.iter().map(Vec::as_slice).collect();
     let mut out = vec![b(0.0); dim];
-    let keys_at: Vec<&[bf16]> = keys.iter().map(Vec::as_slice).collect();
-    let values_at: Vec<&[bf16]> = values.iter().map(Vec::as_slice).collect();
-    attention_head(&q, &keys_at, &values_at, &gate, 0.25, &mut out);
+    attention_head(&q, &keys, &values, &gate, 0.25, &mut out);
 
-    let mut single_rounding_differs = 0;
-    for d in 0..dim {
-        let column = |block: usize| {
-            let span = block * KV_BLOCK..((block + 1) * KV_BLOCK).min(length);
+    let written = |size: usize, d: usize| {
+        let part = |start: usize| {
+            let span = start..(start + size).min(length);
             let s: Vec<f32> = span
                 .clone()
-                .map(|j| lane_dot_bf16(&q, &keys[j]) * 0.25)
+                .map(|j| lane_dot_bf16(&q, keys[j]) * 0.25)
                 .collect();
             let m = s.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let e: Vec<f32> = s.iter().map(|s| exp(s - m)).collect();
             let o = lane_sum(e.iter().zip(span).map(|(e, j)| e * values[j][d].to_f32()));
             (m, lane_sum(e), o)
         };
-        let (mut m, mut l, mut o) = column(0);
-        for block in 1..3 {
-            let (m_b, l_b, o_b) = column(block);
+        let (mut m, mut l, mut o) = part(0);
+        for start in (size..length).step_by(size) {
+            let (m_b, l_b, o_b) = part(start);
             let top = m.max(m_b);
             let (c, c_b) = (exp(m - top), exp(m_b - top));
             (m, l, o) = (top, l * c + l_b * c_b, o * c + o_b * c_b);
         }
-        let gated = |o: f32| {
-            round_bf16(round_bf16(o).to_f32() * round_bf16(sigmoid(gate[d].to_f32())).to_f32())
-        };
-        assert_same_bits(&out[d..=d], &[gated(o / l)], &format!("dim {d}"));
-        let once = round_bf16((o / l) * sigmoid(gate[d].to_f32()));
-        single_rounding_differs += usize::from(once.to_bits() != out[d].to_bits());
+        let gate = round_bf16(sigmoid(gate[d].to_f32())).to_f32();
+        round_bf16(round_bf16(o / l).to_f32() * gate)
+    };
+    let mut other_block_differs = 0;
+    for (d, y) in out.iter().enumerate() {
+        assert_same_bits(&[*y], &[written(64, d)], &format!("dim {d}"));
+        other_block_differs += usize::from(written(32, d).to_bits() != y.to_bits());
+    }
+    assert!(other_block_differs > dim / 2, "{other_block_differs}");
+}
+
+/// A division and two roundings; the data tells it from a reciprocal and from a single rounding.
+#[test]
+fn finishes_in_the_written_order() {
+    let random = &mut Random::new(31);
+    let n = 1 << 20;
+    let part = AttentionPart {
+        max: 0.0,
+        sum: 3.0 + random.f32(2.0),
+        out: random.f32s(n, 4.0),
+    };
+    let gate = random.bf16s(n, 4.0);
+    let mut out = vec![b(0.0); n];
+    part.finish(&gate, &mut out);
+    let (mut reciprocal_differs, mut single_differs) = (0, 0);
+    for ((y, o), gate) in out.iter().zip(&part.out).zip(&gate) {
+        let gate = sigmoid(gate.to_f32());
+        let gated = |o: f32| round_bf16(round_bf16(o).to_f32() * round_bf16(gate).to_f32());
+        assert_eq!(y.to_bits(), gated(o / part.sum).to_bits());
+        reciprocal_differs += usize::from(gated(o * (1.0 / part.sum)).to_bits() != y.to_bits());
+        single_differs += usize::from(round_bf16((o / part.sum) * gate).to_bits() != y.to_bits());
     }
     assert!(
-        single_rounding_differs > 0,
-        "the data must tell one rounding of the gate from two"
+        reciprocal_differs > 0 && single_differs > 0,
+        "{reciprocal_differs} {single_differs}"
     );
 }
 
@@ -295,7 +325,7 @@ fn stays_near_softmax() {
             dim: 8,
         },
     ] {
-        let length = 2 * KV_BLOCK + 3;
+        let length = 2 * 64 + 3;
         let sequence = Sequence::random(length, shape, &mut Random::new(26));
         let found = whole(&sequence, length, shape);
         for (o, e) in found.iter().zip(exact(&sequence, length, shape)) {
