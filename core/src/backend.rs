@@ -7,6 +7,7 @@ use crate::buffer::{BufferError, BufferId, BufferTable};
 use crate::launch::{LaunchError, Layerlet};
 use crate::plan::{Plan, PlanError};
 use alloc::{boxed::Box, string::String, vec::Vec};
+use core::ops::Range;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -90,8 +91,13 @@ pub trait Instance: Send {
     /// Compiles, packs, records. Weights must have been written.
     fn prepare(&mut self, plan: &Plan) -> Result<PlanId, BackendError>;
 
+    /// Runs the launches of a plan that lie in `launches`, in order, on what earlier runs left in its buffers.
+    fn run_range(&mut self, plan: PlanId, launches: Range<usize>) -> Result<(), BackendError>;
+
     /// Runs the first `launches` launches of a plan (`usize::MAX`: all of them).
-    fn run(&mut self, plan: PlanId, launches: usize) -> Result<(), BackendError>;
+    fn run(&mut self, plan: PlanId, launches: usize) -> Result<(), BackendError> {
+        self.run_range(plan, 0..launches)
+    }
 
     /// Fills the scratch and output buffers of a plan with one byte, so that a launch that reads
     /// what nobody wrote, or writes less than it should, cannot pass.

@@ -6,6 +6,7 @@ use crate::launch::{Launch, LaunchError, Layerlet};
 use crate::memory::{HostBuffer, Memory};
 use crate::plan::Plan;
 use alloc::{boxed::Box, string::String, vec::Vec};
+use core::ops::Range;
 
 /// How a host backend executes one launch. The reference runs the definition; a CPU backend puts
 /// its own kernels here and shares everything else.
@@ -140,14 +141,15 @@ impl<E: Execute> Instance for HostInstance<E> {
         Ok(PlanId((self.plans.len() - 1) as u32))
     }
 
-    fn run(&mut self, plan: PlanId, launches: usize) -> Result<(), BackendError> {
+    fn run_range(&mut self, plan: PlanId, launches: Range<usize>) -> Result<(), BackendError> {
         let prepared = self
             .plans
             .get_mut(plan.0 as usize)
             .ok_or(BackendError::UnknownPlan(plan))?;
         let Prepared { plan, local } = prepared;
         let mut memory = Memory::new(&plan.buffers, &mut self.model, local);
-        for launch in plan.launches.iter().take(launches) {
+        let end = launches.end.min(plan.launches.len());
+        for launch in plan.launches.get(launches.start..end).unwrap_or_default() {
             self.executor.execute(launch, &mut memory)?;
         }
         Ok(())

@@ -233,7 +233,7 @@ impl Builder<'_> {
         d: &DeltaNetBuffers,
         h: Buf<bf16>,
     ) -> Result<Buf<bf16>, BufferError> {
-        let config = &self.layout.config().delta_net;
+        let config = &self.layout.local().delta_net;
         let (t, heads, channels) = (self.tokens, config.value_heads, config.channels());
         let values = heads * config.value_dim;
         let [qkv, z, b, a] = self.linears(
@@ -288,8 +288,7 @@ impl Builder<'_> {
             out: gated,
             eps,
         });
-        let [mixed] = self.linears(gated, [(d.out_proj, &format!("{p}.mixer_out"))])?;
-        Ok(mixed)
+        self.output_linear(gated, d.out_proj, &format!("{p}.mixer_out"))
     }
 
     fn attention(
@@ -298,7 +297,7 @@ impl Builder<'_> {
         w: &AttentionBuffers,
         h: Buf<bf16>,
     ) -> Result<Buf<bf16>, BufferError> {
-        let config = &self.layout.config().attention;
+        let config = &self.layout.local().attention;
         let (t, dim) = (self.tokens, config.head_dim);
         let (eps, offset) = (self.layout.config().rms_norm_eps, WeightOffset::One);
         let (q_width, kv_width) = (config.heads * dim, config.kv_heads * dim);
@@ -354,8 +353,7 @@ impl Builder<'_> {
             out,
             scale,
         });
-        let [mixed] = self.linears(out, [(w.o_proj, &format!("{p}.mixer_out"))])?;
-        Ok(mixed)
+        self.output_linear(out, w.o_proj, &format!("{p}.mixer_out"))
     }
 
     fn rope(
@@ -381,7 +379,7 @@ impl Builder<'_> {
     fn moe(&mut self, p: &str, w: &MoeBuffers, h: Buf<bf16>) -> Result<Buf<bf16>, BufferError> {
         let routed = self.routed_experts(p, w, h)?;
         let width = self.layout.config().hidden;
-        let shared_width = self.layout.config().moe.shared_intermediate;
+        let shared_width = self.layout.local().moe.shared_intermediate;
         let [gate_up, gate] = self.linears(
             h,
             [
@@ -395,7 +393,7 @@ impl Builder<'_> {
             gate_up,
             out: activated,
         });
-        let [shared] = self.linears(activated, [(w.shared_down, &format!("{p}.shared_down"))])?;
+        let shared = self.output_linear(activated, w.shared_down, &format!("{p}.shared_down"))?;
         let out = self.rows(&format!("{p}.moe_out"), width)?;
         self.push(SharedExpert {
             shared,
@@ -412,7 +410,7 @@ impl Builder<'_> {
         w: &MoeBuffers,
         h: Buf<bf16>,
     ) -> Result<Buf<bf16>, BufferError> {
-        let config = &self.layout.config().moe;
+        let config = &self.layout.local().moe;
         let (t, k, width) = (self.tokens, config.top_k, self.layout.config().hidden);
         let pairs = t * k;
         let [logits] = self.linears(h, [(w.gate, &format!("{p}.router_logits"))])?;
@@ -457,14 +455,11 @@ impl Builder<'_> {
             gate_up,
             out: activated,
         });
-        let y = self.grouped(
-            &format!("{p}.expert_down"),
-            w.down,
-            activated,
-            &routes,
-            RowSource::Row,
-            width,
-        )?;
+        let activated = self.all_columns(activated, &format!("{p}.expert_silu_mul.all"))?;
+        let down = format!("{p}.expert_down");
+        let columns = width / self.layout.split().ranks;
+        let y = self.grouped(&down, w.down, activated, &routes, RowSource::Row, columns)?;
+        let y = self.all_columns(y, &format!("{down}.all"))?;
         let out = self.rows(&format!("{p}.routed"), width)?;
         self.push(WeightedGather {
             y,
@@ -528,13 +523,34 @@ impl Builder<'_> {
         } else {
             self.output
         };
-        let logits = self.plan.buffers.declare("logits", &[r, vocab], role)?;
-        self.push(LmHead {
-            x: hidden,
-            out_rows,
-            weight: self.layout.lm_head,
-            logits,
-        });
+        let (name, weight) = ("logits", self.layout.lm_head);
+        let logits = match self.layout.split().ranks {
+            1 => {
+                let logits = self.plan.buffers.declare(name, &[r, vocab], role)?;
+                self.push(LmHead {
+                    x: hidden,
+                    out_rows,
+                    weight,
+                    logits,
+                });
+                logits
+            }
+            ranks => {
+                let part = self.buffer("logits.part", &[r, vocab / ranks])?;
+                self.push(LmHead {
+                    x: hidden,
+                    out_rows,
+                    weight,
+                    logits: part,
+                });
+                let logits = self.plan.buffers.declare(name, &[r, vocab], role)?;
+                self.push(AllGatherColumns {
+                    x: part,
+                    out: logits,
+                });
+                logits
+            }
+        };
         match (&shape.head, &self.step.sampling) {
             (Head::Logits, _) => return Ok(()),
             (Head::Argmax, _) => {

@@ -49,6 +49,19 @@ pub struct Capacity {
     pub max_positions: usize,
 }
 
+/// One rank of several that share a model by splitting its heads, experts' columns and vocabulary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Split {
+    pub rank: usize,
+    pub ranks: usize,
+}
+
+impl Split {
+    /// A model on one device.
+    pub const WHOLE: Split = Split { rank: 0, ranks: 1 };
+}
+
 /// Weights of a linear layer, `[.., N, K]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LinearWeight {
@@ -139,7 +152,9 @@ pub struct MtpBuffers {
 #[derive(Clone, Debug)]
 pub struct ModelLayout {
     spec: ModelSpec,
+    local: ModelConfig,
     capacity: Capacity,
+    split: Split,
     table: BufferTable,
     /// `[V, H]`
     pub embedding: Buf<bf16>,
@@ -158,12 +173,25 @@ pub struct ModelLayout {
 impl ModelLayout {
     /// Declares every buffer of a model.
     pub fn new(spec: ModelSpec, capacity: Capacity) -> Result<ModelLayout, PlanError> {
+        ModelLayout::of_rank(spec, capacity, Split::WHOLE)
+    }
+
+    /// Declares the buffers of one rank's part of a model.
+    pub fn of_rank(
+        spec: ModelSpec,
+        capacity: Capacity,
+        split: Split,
+    ) -> Result<ModelLayout, PlanError> {
         spec.config.validate()?;
         check_capacity(&spec.config, &capacity)?;
+        check_split(&spec.config, split)?;
+        let local = local_config(&spec.config, split.ranks);
         let mut d = Declare {
             table: BufferTable::default(),
             spec: &spec,
+            local: &local,
             capacity: &capacity,
+            ranks: split.ranks,
         };
         let c = &spec.config;
         let embedding = d.weight("embed_tokens.weight", &[c.vocab, c.hidden])?;
@@ -175,13 +203,15 @@ impl ModelLayout {
         let norm = d.weight("norm.weight", &[c.hidden])?;
         let lm_head = match c.tied_embeddings {
             true => embedding,
-            false => d.weight("lm_head.weight", &[c.vocab, c.hidden])?,
+            false => d.weight("lm_head.weight", &[local.vocab, c.hidden])?,
         };
         let mtp = (c.mtp_layers > 0).then(|| d.mtp()).transpose()?;
         let table = d.table;
         Ok(ModelLayout {
+            local,
             spec,
             capacity,
+            split,
             table,
             embedding,
             rope_table,
@@ -211,6 +241,62 @@ impl ModelLayout {
     pub fn config(&self) -> &ModelConfig {
         &self.spec.config
     }
+
+    /// The sizes of this rank's part: its heads, its columns of the experts and of the vocabulary.
+    pub fn local(&self) -> &ModelConfig {
+        &self.local
+    }
+
+    /// Which rank this is.
+    pub fn split(&self) -> Split {
+        self.split
+    }
+}
+
+/// What each of several ranks computes by itself. The hidden size is never split.
+fn local_config(config: &ModelConfig, ranks: usize) -> ModelConfig {
+    let mut local = config.clone();
+    local.attention.heads /= ranks;
+    local.attention.kv_heads /= ranks;
+    local.delta_net.key_heads /= ranks;
+    local.delta_net.value_heads /= ranks;
+    local.moe.intermediate /= ranks;
+    local.moe.shared_intermediate /= ranks;
+    local.vocab /= ranks;
+    local
+}
+
+fn check_split(config: &ModelConfig, split: Split) -> Result<(), PlanError> {
+    let Split { rank, ranks } = split;
+    let refuse = |field, found, expected| {
+        Err(PlanError::Shape {
+            field,
+            found,
+            expected,
+        })
+    };
+    if ranks == 0 || rank >= ranks {
+        return refuse("rank", rank, format!("below the number of ranks, {ranks}"));
+    }
+    if config.tied_embeddings && ranks > 1 {
+        let expected = "1 where the head reads the embedding table".into();
+        return refuse("ranks", ranks, expected);
+    }
+    let divided = [
+        ("num_key_value_heads", config.attention.kv_heads),
+        ("linear_num_key_heads", config.delta_net.key_heads),
+        ("hidden_size", config.hidden),
+        ("moe_intermediate_size", config.moe.intermediate),
+        (
+            "shared_expert_intermediate_size",
+            config.moe.shared_intermediate,
+        ),
+        ("vocab_size", config.vocab),
+    ];
+    match divided.into_iter().find(|(_, n)| n % ranks != 0) {
+        Some((field, found)) => refuse(field, found, format!("a multiple of {ranks} ranks")),
+        None => Ok(()),
+    }
 }
 
 fn check_capacity(config: &ModelConfig, capacity: &Capacity) -> Result<(), PlanError> {
@@ -236,6 +322,8 @@ fn check_capacity(config: &ModelConfig, capacity: &Capacity) -> Result<(), PlanE
 struct Declare<'a> {
     table: BufferTable,
     spec: &'a ModelSpec,
+    local: &'a ModelConfig,
+    ranks: usize,
     capacity: &'a Capacity,
 }
 
@@ -267,14 +355,32 @@ impl Declare<'_> {
         }
     }
 
+    /// A linear over columns that the ranks share, back to the hidden size: cut by K where the sums are integers,
+    /// by N where they are floats.
+    fn output_linear(
+        &mut self,
+        module: &str,
+        n: usize,
+        k: usize,
+    ) -> Result<LinearWeight, BufferError> {
+        match self.spec.format(module) {
+            LinearFormat::Bf16 => self.linear(module, &[n / self.ranks, k]),
+            LinearFormat::W8A8 => self.linear(module, &[n, k / self.ranks]),
+        }
+    }
+
     fn layer(&mut self, p: &str, mixer: Mixer) -> Result<LayerBuffers, BufferError> {
         let c = &self.spec.config;
         let h = c.hidden;
         Ok(LayerBuffers {
             input_norm: self.weight(&format!("{p}.input_layernorm.weight"), &[h])?,
             mixer: match mixer {
-                Mixer::LinearAttention => MixerBuffers::DeltaNet(self.delta_net(p, &c.delta_net)?),
-                Mixer::FullAttention => MixerBuffers::Attention(self.attention(p, &c.attention)?),
+                Mixer::LinearAttention => {
+                    MixerBuffers::DeltaNet(self.delta_net(p, &self.local.delta_net)?)
+                }
+                Mixer::FullAttention => {
+                    MixerBuffers::Attention(self.attention(p, &self.local.attention)?)
+                }
             },
             post_attention_norm: self
                 .weight(&format!("{p}.post_attention_layernorm.weight"), &[h])?,
@@ -296,7 +402,7 @@ impl Declare<'_> {
             a_log: self.weight(&format!("{m}.A_log"), &[d.value_heads])?,
             dt_bias: self.weight(&format!("{m}.dt_bias"), &[d.value_heads])?,
             norm: self.weight(&format!("{m}.norm.weight"), &[d.value_dim])?,
-            out_proj: self.linear(&format!("{m}.out_proj"), &[h, values])?,
+            out_proj: self.output_linear(&format!("{m}.out_proj"), h, values * self.ranks)?,
             conv_state: self.state(
                 format!("{p}.conv_state"),
                 &[slots, d.conv_width - 1, channels],
@@ -318,7 +424,7 @@ impl Declare<'_> {
             q_proj: self.linear(&format!("{m}.q_proj"), &[2 * q, h])?,
             k_proj: self.linear(&format!("{m}.k_proj"), &[kv, h])?,
             v_proj: self.linear(&format!("{m}.v_proj"), &[kv, h])?,
-            o_proj: self.linear(&format!("{m}.o_proj"), &[h, q])?,
+            o_proj: self.output_linear(&format!("{m}.o_proj"), h, q * self.ranks)?,
             q_norm: self.weight(&format!("{m}.q_norm.weight"), &[a.head_dim])?,
             k_norm: self.weight(&format!("{m}.k_norm.weight"), &[a.head_dim])?,
             k_cache: self.state(format!("{p}.k_cache"), &cache)?,
@@ -327,15 +433,22 @@ impl Declare<'_> {
     }
 
     fn moe(&mut self, p: &str) -> Result<MoeBuffers, BufferError> {
-        let (h, e) = (self.spec.config.hidden, &self.spec.config.moe);
+        let (h, e, ranks) = (self.spec.config.hidden, &self.local.moe, self.ranks);
         let (i, s, m) = (e.intermediate, e.shared_intermediate, format!("{p}.mlp"));
         Ok(MoeBuffers {
             gate: self.linear(&format!("{m}.gate"), &[e.experts, h])?,
             gate_up: self.linear(&format!("{m}.experts.gate_up_proj"), &[e.experts, 2 * i, h])?,
-            down: self.linear(&format!("{m}.experts.down_proj"), &[e.experts, h, i])?,
+            down: self.linear(
+                &format!("{m}.experts.down_proj"),
+                &[e.experts, h / ranks, i * ranks],
+            )?,
             shared_gate: self.linear(&format!("{m}.shared_expert_gate"), &[1, h])?,
             shared_gate_up: self.linear(&format!("{m}.shared_expert.gate_up_proj"), &[2 * s, h])?,
-            shared_down: self.linear(&format!("{m}.shared_expert.down_proj"), &[h, s])?,
+            shared_down: self.output_linear(
+                &format!("{m}.shared_expert.down_proj"),
+                h,
+                s * self.ranks,
+            )?,
         })
     }
 
