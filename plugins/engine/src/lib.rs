@@ -1,1 +1,18 @@
-//! layerlet-engine
+//! Checkpoints, quantisation, tokenizer and the generation loop.
+//!
+//! Data goes one way: checkpoint → [`Model`] (weights in a backend's memory) → plans → tokens.
+//! Nothing here computes on activations; every byte comes from a backend.
+
+pub mod checkpoint;
+mod error;
+mod generate;
+mod model;
+pub mod quantize;
+mod tokenizer;
+mod trace;
+
+pub use error::EngineError;
+pub use generate::{Finish, Generated, Request, generate};
+pub use model::{Model, Options, Step};
+pub use tokenizer::{TextStream, Tokenizer};
+pub use trace::trace;
