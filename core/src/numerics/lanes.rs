@@ -70,5 +70,11 @@ pub fn lane_dot(a: &[f32], b: &[f32]) -> f32 {
 #[inline]
 pub fn lane_dot_bf16(a: &[bf16], b: &[bf16]) -> f32 {
     assert_eq!(a.len(), b.len());
-    lane_sum(a.iter().zip(b).map(|(a, b)| a.to_f32() * b.to_f32()))
+    let mut lanes = [0.0f32; LANES];
+    for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
+        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane += a.to_f32() * b.to_f32();
+        }
+    }
+    tree_sum(lanes)
 }

@@ -166,7 +166,10 @@ pub fn rope_cos_sin(angle: f32) -> (f32, f32) {
     let shifted = x * core::f64::consts::FRAC_2_PI + MAGIC;
     let n = shifted - MAGIC;
     let quadrant = shifted.to_bits();
-    let r = (x - n * PIO2_HI) - n * PIO2_LO;
+    let a = x - n * PIO2_HI;
+    let b = n * PIO2_LO;
+    let r = a - b;
+    let r_lo = (a - r) - b;
     let z = r * r;
 
     let mut s = SIN[7];
@@ -175,8 +178,10 @@ pub fn rope_cos_sin(angle: f32) -> (f32, f32) {
         s = SIN[i] + z * s;
         c = COS[i] + z * c;
     }
-    let sin = r + (r * z) * s;
-    let cos = 1.0 + z * (-0.5 + z * c);
+    let sin = nearest_f32(r, r_lo + (r * z) * s);
+    let half = 0.5 * z;
+    let w = 1.0 - half;
+    let cos = nearest_f32(w, ((1.0 - w) - half) + ((z * z) * c - r * r_lo));
 
     // Quadrants 0..3: (cos, sin), (-sin, cos), (-cos, -sin), (sin, -cos).
     let (cos, sin) = if quadrant & 1 == 1 {
@@ -190,5 +195,18 @@ pub fn rope_cos_sin(angle: f32) -> (f32, f32) {
         cos
     };
     let sin = if quadrant & 2 == 2 { -sin } else { sin };
-    (cos as f32, sin as f32)
+    (cos, sin)
+}
+
+/// hi + lo (|hi| > |lo|) to the nearest f32. The sum in f64 is rounded to odd first, so that the
+/// two roundings in a row are as good as one.
+#[inline(always)]
+fn nearest_f32(hi: f64, lo: f64) -> f32 {
+    let sum = hi + lo;
+    let rest = lo - (sum - hi);
+    let bits = sum.to_bits();
+    // Towards zero by one if the rest has the other sign; then the last bit says "inexact".
+    let overshot = (rest.to_bits() ^ bits) >> 63;
+    let odd = bits.wrapping_sub(overshot) | 1;
+    f64::from_bits(if rest == 0.0 { bits } else { odd }) as f32
 }

@@ -552,7 +552,7 @@ impl Builder<'_> {
             }
         };
         match (&shape.head, &self.step.sampling) {
-            (Head::Logits, _) => return Ok(()),
+            (Head::Logits, _) => Ok(()),
             (Head::Argmax, _) => {
                 let tokens = self.result("tokens", &[r])?;
                 self.push(Argmax {
