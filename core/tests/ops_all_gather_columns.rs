@@ -17,7 +17,7 @@ fn ranks_stand_in_order() {
         let ranks: Vec<&[bf16]> = ranks.iter().map(Vec::as_slice).collect();
         let mut out = words(&vec![0xaaaa; expect.len()]);
         all_gather_columns(&ranks, part, &mut out);
-        assert_eq!(bytes(&out), bytes(expect));
+        assert_eq!(bytes(&out), bytes(&words(expect)));
     };
     check(&[&[1, 2, 3, 4]], 2, &[1, 2, 3, 4]);
     check(&[&[1, 2, 3], &[11, 12, 13]], 1, &[1, 11, 2, 12, 3, 13]);
