@@ -2,6 +2,7 @@
 
 mod command;
 mod doc;
+mod golden;
 mod lint;
 mod test;
 
@@ -18,6 +19,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Prove every operation and fused kernel, bit for bit
+    Golden(golden::Args),
     /// Run every test; report what is missing as skipped
     Test(test::Args),
     /// Formatting, clippy and documentation, all warnings are errors
@@ -28,6 +31,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Golden(args) => golden::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Lint => lint::run(),
         Command::Doc(args) => doc::run(&args),

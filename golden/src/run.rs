@@ -1,0 +1,127 @@
+//! Running a case on a backend so that stale, missing and shared memory shows.
+
+use crate::case::Case;
+use layerlet_core::backend::{Backend, BackendError, Instance, Place, PlanId};
+use layerlet_core::buffer::{BufferDecl, BufferId, Role};
+use layerlet_core::dtype::DType;
+
+/// Content of a written buffer after a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// Which buffer.
+    pub decl: BufferDecl,
+    /// Its bytes, every NaN replaced by one NaN: payloads are not part of the contract.
+    pub bytes: Vec<u8>,
+}
+
+/// Bytes that scratch and outputs hold before a run: an ordinary number in every dtype, and NaN.
+pub const POISONS: [u8; 2] = [0xAA, 0xFF];
+
+/// Runs a case, then another one over the same memory, and only then reads what the first wrote.
+///
+/// State is read between the two, because the later call goes on from it.
+pub fn run(
+    backend: &dyn Backend,
+    case: &Case,
+    later: &Case,
+    poison: u8,
+) -> Result<Vec<Written>, BackendError> {
+    let mut prepared = Prepared::new(backend, case)?;
+    let first = prepared.plan;
+    let second = prepared.instance.prepare(&later.plan)?;
+    prepared.instance.poison(first, poison)?;
+    prepared.instance.poison(second, poison)?;
+    prepared.write(case, first, Role::Step)?;
+    prepared.write(later, second, Role::Step)?;
+    prepared.instance.run(first, usize::MAX)?;
+    let ids = case.written();
+    let (state, outputs): (Vec<BufferId>, _) = ids
+        .iter()
+        .partition(|id| case.decl(**id).role == Role::State);
+    let mut written = prepared.read(case, first, &state)?;
+    prepared.instance.run(second, usize::MAX)?;
+    written.extend(prepared.read(case, first, &outputs)?);
+    Ok(written)
+}
+
+/// A case whose weights and state lie on a device.
+pub struct Prepared {
+    instance: Box<dyn Instance>,
+    plan: PlanId,
+}
+
+impl Prepared {
+    /// Takes memory, writes weights and state, prepares the plan.
+    pub fn new(backend: &dyn Backend, case: &Case) -> Result<Prepared, BackendError> {
+        let mut model = layerlet_core::buffer::BufferTable::default();
+        for (_, decl) in case.plan.buffers.iter().take(case.plan.model_buffers) {
+            declare(&mut model, decl)?;
+        }
+        let mut prepared = Prepared {
+            instance: backend.open(&model)?,
+            plan: PlanId(0),
+        };
+        prepared.write(case, PlanId(0), Role::Weight)?;
+        prepared.write(case, PlanId(0), Role::State)?;
+        prepared.plan = prepared.instance.prepare(&case.plan)?;
+        Ok(prepared)
+    }
+
+    fn write(&mut self, case: &Case, plan: PlanId, role: Role) -> Result<(), BackendError> {
+        for (id, bytes) in &case.inputs {
+            if case.decl(*id).role == role {
+                self.instance.write(place(case, plan, *id), 0, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        case: &Case,
+        plan: PlanId,
+        ids: &[BufferId],
+    ) -> Result<Vec<Written>, BackendError> {
+        let mut written = Vec::with_capacity(ids.len());
+        for id in ids {
+            let decl = case.decl(*id).clone();
+            let mut bytes = vec![0; decl.bytes()];
+            self.instance.read(place(case, plan, *id), 0, &mut bytes)?;
+            unify_nans(decl.dtype, &mut bytes);
+            written.push(Written { decl, bytes });
+        }
+        Ok(written)
+    }
+}
+
+fn place(case: &Case, plan: PlanId, id: BufferId) -> Place {
+    match (id.0 as usize) < case.plan.model_buffers {
+        true => Place::Model(id),
+        false => Place::Plan(plan, id),
+    }
+}
+
+fn declare(
+    table: &mut layerlet_core::buffer::BufferTable,
+    decl: &BufferDecl,
+) -> Result<(), BackendError> {
+    crate::fixture::declare(table, decl.dtype, &decl.name, &decl.shape, decl.role)?;
+    Ok(())
+}
+
+/// Replaces every NaN by the quiet NaN without payload.
+pub fn unify_nans(dtype: DType, bytes: &mut [u8]) {
+    match dtype {
+        DType::Bf16 => bytes.chunks_exact_mut(2).for_each(|b| {
+            if u16::from_le_bytes([b[0], b[1]]) & 0x7fff > 0x7f80 {
+                b.copy_from_slice(&0x7fc0u16.to_le_bytes());
+            }
+        }),
+        DType::F32 => bytes.chunks_exact_mut(4).for_each(|b| {
+            if u32::from_le_bytes([b[0], b[1], b[2], b[3]]) & 0x7fff_ffff > 0x7f80_0000 {
+                b.copy_from_slice(&0x7fc0_0000u32.to_le_bytes());
+            }
+        }),
+        DType::I8 | DType::I32 | DType::U32 => {}
+    }
+}

@@ -1,0 +1,189 @@
+//! Teeth: kernels with a fault that can be switched on. Off, golden must find nothing; on, it must
+//! find something. An operation or layerlet without a mutant fails, as does a survivor.
+
+mod norms;
+
+use crate::checks::fixtures::{Scope, check};
+use crate::fixture::{Fixture, FixtureError};
+use comfy_table::{Table, presets};
+use layerlet_core::backend::{Backend, BackendError, DeviceIdentity, Instance};
+use layerlet_core::buffer::BufferTable;
+use layerlet_core::launch::{Launch, LaunchError, Layerlet, OPERATIONS};
+use layerlet_core::memory::Memory;
+use layerlet_core::reference::{Execute, HostInstance};
+use serde::Serialize;
+
+/// A kernel written apart from the reference, with a fault to switch on.
+pub struct Mutant {
+    /// The operation or layerlet that it runs.
+    pub op: &'static str,
+    /// What is wrong with it when the fault is on.
+    pub fault: &'static str,
+    /// The kernel.
+    pub kernel: Kernel,
+}
+
+/// Runs a launch of the mutant's operation, with the fault or without.
+pub type Kernel = fn(&Launch, &mut Memory<'_>, bool) -> Result<(), LaunchError>;
+
+/// Makes a [`Kernel`] from a function on the operation itself.
+macro_rules! mutant {
+    ($name:literal, $fault:literal, $variant:ident, $kernel:expr) => {
+        $crate::teeth::Mutant {
+            op: $name,
+            fault: $fault,
+            kernel: |launch, memory, fault| match launch {
+                layerlet_core::launch::Launch::$variant(op) => $kernel(op, memory, fault),
+                other => other.run(memory),
+            },
+        }
+    };
+}
+use mutant;
+
+/// Every planted mutant.
+pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
+    [norms::MUTANTS].into_iter().flatten()
+}
+
+/// A backend on which one operation runs as a mutant and all others by their definition.
+pub struct Planted {
+    mutant: &'static Mutant,
+    fault: bool,
+}
+
+impl Planted {
+    /// Plants a mutant.
+    pub fn new(mutant: &'static Mutant, fault: bool) -> Planted {
+        Planted { mutant, fault }
+    }
+}
+
+impl Execute for Planted {
+    fn execute(&mut self, launch: &Launch, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
+        match launch.name() == self.mutant.op {
+            true => (self.mutant.kernel)(launch, memory, self.fault),
+            false => launch.run(memory),
+        }
+    }
+}
+
+impl Backend for Planted {
+    fn identity(&self) -> DeviceIdentity {
+        DeviceIdentity {
+            backend: "mutant".into(),
+            device: self.mutant.fault.into(),
+            driver: String::new(),
+            features: Vec::new(),
+        }
+    }
+
+    fn layerlets(&self) -> &[Layerlet] {
+        &Layerlet::ALL
+    }
+
+    fn open(&self, model: &BufferTable) -> Result<Box<dyn Instance>, BackendError> {
+        let planted = Planted::new(self.mutant, self.fault);
+        Ok(Box::new(HostInstance::new(model, planted)))
+    }
+}
+
+/// What became of a mutant.
+#[derive(Clone, Debug, Serialize)]
+pub struct Bite {
+    /// Operation or layerlet.
+    pub op: String,
+    /// What was planted.
+    pub fault: String,
+    /// Nothing was found with the fault off.
+    pub control: bool,
+    /// Something was found with the fault on.
+    pub caught: bool,
+    /// What was found first.
+    pub first: String,
+}
+
+/// What became of all mutants.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Teeth {
+    /// One for each mutant.
+    pub bites: Vec<Bite>,
+    /// Operations and layerlets without a mutant.
+    pub missing: Vec<String>,
+}
+
+impl Teeth {
+    /// Every mutant caught, every control clean, nothing missing.
+    pub fn hold(&self) -> bool {
+        self.missing.is_empty() && self.bites.iter().all(|b| b.control && b.caught)
+    }
+
+    /// As a table.
+    pub fn table(&self) -> Table {
+        let mut table = Table::new();
+        table
+            .load_style(presets::UTF8_HORIZONTAL_ONLY)
+            .set_header(["op", "fault", "without it", "with it"]);
+        for b in &self.bites {
+            let without = if b.control { "clean" } else { "NOT CLEAN" };
+            let with = if b.caught { "caught" } else { "SURVIVES" };
+            table.add_row([b.op.as_str(), &b.fault, without, with]);
+        }
+        table
+    }
+}
+
+/// Plants every mutant whose operation passes the filter.
+pub fn bite(
+    fixtures: &[Fixture],
+    wanted: impl Fn(&str) -> bool,
+    progress: impl Fn(&str),
+) -> Result<Teeth, FixtureError> {
+    let mut teeth = Teeth::default();
+    for mutant in mutants().filter(|m| wanted(m.op)) {
+        progress(mutant.op);
+        let (_, control) = found(fixtures, mutant, false)?;
+        let (first, clean) = found(fixtures, mutant, true)?;
+        teeth.bites.push(Bite {
+            op: mutant.op.into(),
+            fault: mutant.fault.into(),
+            control,
+            caught: !clean,
+            first,
+        });
+    }
+    let subjects = OPERATIONS
+        .iter()
+        .copied()
+        .chain(Layerlet::ALL.iter().map(|l| l.name()));
+    teeth.missing = subjects
+        .filter(|op| wanted(op) && !mutants().any(|m| m.op == *op))
+        .map(String::from)
+        .collect();
+    Ok(teeth)
+}
+
+/// First mismatch on a planted backend, and whether there is none. A control without any case is
+/// not clean: nothing was checked.
+fn found(
+    fixtures: &[Fixture],
+    mutant: &'static Mutant,
+    fault: bool,
+) -> Result<(String, bool), FixtureError> {
+    let planted = Planted::new(mutant, fault);
+    let scope = Scope {
+        backends: &[&planted],
+        seeds: 1,
+        pins: None,
+        sweep: true,
+    };
+    let mut cases = 0;
+    for fixture in fixtures.iter().filter(|f| f.subject == mutant.op) {
+        let report = check(fixture, &scope)?;
+        cases += report.cases();
+        if let Some(mismatch) = report.mismatches.first() {
+            return Ok((mismatch.to_string(), false));
+        }
+    }
+    Ok((String::new(), cases > 0))
+}
