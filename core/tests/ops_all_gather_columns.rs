@@ -65,9 +65,15 @@ fn a_rank_alone_has_only_its_own() {
         out: bench.output("wide", &[2, 6]),
     };
     bench.run(alone.clone()).expect("one rank");
-    assert_eq!(bytes(bench.get(alone.out)), bytes(&words(&[1, 0x7fc1, 3, 4])));
+    assert_eq!(
+        bytes(bench.get(alone.out)),
+        bytes(&words(&[1, 0x7fc1, 3, 4]))
+    );
     bench.check(of_three.clone()).expect("good shapes");
-    assert_refused(bench.run(of_three), &["all_gather_columns", "ranks is 3", "1 where"]);
+    assert_refused(
+        bench.run(of_three),
+        &["all_gather_columns", "ranks is 3", "1 where"],
+    );
 }
 
 #[test]
@@ -80,7 +86,11 @@ fn shapes_are_refused() {
         };
         assert_refused(bench.check(op), fragments);
     };
-    check([3, 0], [3, 6], &["all_gather_columns", "buffer x", "a divisor of 6"]);
+    check(
+        [3, 0],
+        [3, 6],
+        &["all_gather_columns", "buffer x", "a divisor of 6"],
+    );
     check([3, 4], [3, 6], &["buffer x", "a divisor of 6"]);
     check([3, 12], [3, 6], &["buffer x", "a divisor of 6"]);
     check([2, 3], [3, 6], &["buffer x", "[3, 3]"]);

@@ -4,9 +4,7 @@ mod common;
 
 use common::{Bench, Random, assert_refused};
 use layerlet_core::config::MAX_W8A8_K;
-use layerlet_core::ops::{
-    AllReduceMax, AllReduceSum, all_reduce_max, all_reduce_sum, row_absmax,
-};
+use layerlet_core::ops::{AllReduceMax, AllReduceSum, all_reduce_max, all_reduce_sum, row_absmax};
 use proptest::prelude::*;
 
 #[test]
@@ -22,7 +20,10 @@ fn maxima_see_what_any_rank_sees() {
     let nan = f32::NAN;
     check(&[&[1.0, 0.0, 3.0]], &[1.0, 0.0, 3.0]);
     check(&[&[1.0, 5.0, 0.0], &[2.0, 4.0, 0.0]], &[2.0, 5.0, 0.0]);
-    check(&[&[1.0, nan], &[nan, f32::INFINITY], &[7.0, 1.0]], &[nan, nan]);
+    check(
+        &[&[1.0, nan], &[nan, f32::INFINITY], &[7.0, 1.0]],
+        &[nan, nan],
+    );
     check(&[&[f32::INFINITY], &[3.0e38]], &[f32::INFINITY]);
     check(&[&[f32::from_bits(1)], &[0.0]], &[f32::from_bits(1)]);
 }
@@ -36,7 +37,10 @@ fn sums_are_exact_or_refused() {
     };
     check(&[&[1, -2]], Ok(&[1, -2]));
     // In f32 the last would be 16777216.
-    check(&[&[1, 16_777_216], &[10, 1], &[-100, 0]], Ok(&[-89, 16_777_217]));
+    check(
+        &[&[1, 16_777_216], &[10, 1], &[-100, 0]],
+        Ok(&[-89, 16_777_217]),
+    );
     // A partial sum may leave i32 as long as the whole does not.
     check(&[&[i32::MAX], &[1], &[-1]], Ok(&[i32::MAX]));
     check(&[&[i32::MIN], &[-1], &[1]], Ok(&[i32::MIN]));
@@ -77,7 +81,10 @@ fn shapes_are_refused() {
         out: bench.output("sum", &[3, 2]),
     };
     assert_refused(bench.check(max), &["all_reduce_max", "buffer x", "[3]"]);
-    assert_refused(bench.check(sum), &["all_reduce_sum", "buffer acc", "[3, 2]"]);
+    assert_refused(
+        bench.check(sum),
+        &["all_reduce_sum", "buffer acc", "[3, 2]"],
+    );
 }
 
 proptest! {

@@ -25,7 +25,8 @@ fn argmax(logits: &[f32], out_rows: &[u32]) -> Vec<u32> {
 /// Case 7.
 #[test]
 fn ties_zeros_and_nans() {
-    let check = |logits: &[f32], expect: u32| assert_eq!(argmax(logits, &[0]), [expect], "{logits:?}");
+    let check =
+        |logits: &[f32], expect: u32| assert_eq!(argmax(logits, &[0]), [expect], "{logits:?}");
     check(&[4.0], 0);
     check(&[1.0, 3.0, 2.0, 3.0], 1);
     check(&[2.0; 5], 0);
@@ -41,7 +42,10 @@ fn ties_zeros_and_nans() {
 
 #[test]
 fn inert_rows_choose_nothing() {
-    assert_eq!(argmax(&[1.0, 2.0, 2.0, 1.0, NAN, 0.0], &[5, NONE, 0]), [1, NONE, 1]);
+    assert_eq!(
+        argmax(&[1.0, 2.0, 2.0, 1.0, NAN, 0.0], &[5, NONE, 0]),
+        [1, NONE, 1]
+    );
 }
 
 #[test]

@@ -117,7 +117,9 @@ impl Data {
         let place = |j: usize| expert * columns * k + at(self.sizes, n, j);
         if w8a8 {
             let acc: i64 = (0..k)
-                .map(|j| i64::from(self.codes[row * k + j]) * i64::from(self.codes_weight[place(j)]))
+                .map(|j| {
+                    i64::from(self.codes[row * k + j]) * i64::from(self.codes_weight[place(j)])
+                })
                 .sum();
             round_bf16((acc as f32 * self.scale[row]) * self.weight_scale[expert * columns + n])
         } else {
@@ -183,7 +185,11 @@ fn every_pair_goes_through_its_expert() {
             ] {
                 let out = out.expect("good routes");
                 let context = format!("{tokens} tokens, {source:?}, w8a8 {w8a8}");
-                assert_same_bits(&out, &data.expect(w8a8, &routes, source, row_major), &context);
+                assert_same_bits(
+                    &out,
+                    &data.expect(w8a8, &routes, source, row_major),
+                    &context,
+                );
                 let transposed = data.expect(w8a8, &routes, source, column_major);
                 assert_ne!(out, transposed, "{context}");
             }
@@ -197,7 +203,9 @@ fn each_expert_has_its_own_scales() {
     let [e, n, k] = [5, 3, 2];
     let ids = vec![4, 0, 2, 3, 1, 4];
     let routes = Routes::new(ids, 2, e);
-    let scales: Vec<f32> = (0..e * n).map(|i| f32::from_bits(((127 - i) as u32) << 23)).collect();
+    let scales: Vec<f32> = (0..e * n)
+        .map(|i| f32::from_bits(((127 - i) as u32) << 23))
+        .collect();
     let data = Data {
         sizes: [e, n, k],
         x: vec![],
@@ -207,10 +215,19 @@ fn each_expert_has_its_own_scales() {
         codes_weight: [7, -9].repeat(e * n),
         weight_scale: scales.clone(),
     };
-    let out = data.w8a8(&routes, RowSource::Token { k: 2 }).expect("good routes");
+    let out = data
+        .w8a8(&routes, RowSource::Token { k: 2 })
+        .expect("good routes");
     let mut expect = Vec::new();
     // Rows by expert: 0 (token 0), 1 (token 2), 2 (token 1), 3 (token 1), 4 (tokens 0 and 2).
-    for (expert, factor) in [(0, 7.0), (1, 140.0), (2, 42.0), (3, 42.0), (4, 7.0), (4, 140.0)] {
+    for (expert, factor) in [
+        (0, 7.0),
+        (1, 140.0),
+        (2, 42.0),
+        (3, 42.0),
+        (4, 7.0),
+        (4, 140.0),
+    ] {
         expect.extend((0..n).map(|j| b(factor * scales[expert * n + j])));
     }
     assert_same_bits(&out, &expect, "scales");
@@ -226,20 +243,38 @@ fn hot_and_empty_experts() {
         let routes = Routes::new(vec![hot; 40], 1, 256);
         let source = RowSource::Token { k: 1 };
         let expect = data.expect(true, &routes, source, row_major);
-        assert_same_bits(&data.w8a8(&routes, source).expect("good routes"), &expect, "s8");
+        assert_same_bits(
+            &data.w8a8(&routes, source).expect("good routes"),
+            &expect,
+            "s8",
+        );
         let expect = data.expect(false, &routes, source, row_major);
-        assert_same_bits(&data.bf16(&routes, source).expect("good routes"), &expect, "bf16");
+        assert_same_bits(
+            &data.bf16(&routes, source).expect("good routes"),
+            &expect,
+            "bf16",
+        );
     }
     data.x.fill(bf16::NAN);
     data.scale.fill(f32::NAN);
     let nobody = Routes::new(vec![NONE; 40], 1, 256);
     for source in [RowSource::Token { k: 1 }, RowSource::Row] {
-        assert_eq!(data.bf16(&nobody, source).expect("no rows"), vec![bf16::ZERO; 80]);
-        assert_eq!(data.w8a8(&nobody, source).expect("no rows"), vec![bf16::ZERO; 80]);
+        assert_eq!(
+            data.bf16(&nobody, source).expect("no rows"),
+            vec![bf16::ZERO; 80]
+        );
+        assert_eq!(
+            data.w8a8(&nobody, source).expect("no rows"),
+            vec![bf16::ZERO; 80]
+        );
     }
     let nothing = Routes::new(vec![], 8, 256);
     let data = Data::random(0, sizes, random);
-    assert_eq!(data.bf16(&nothing, RowSource::Token { k: 8 }).expect("no tokens"), []);
+    assert_eq!(
+        data.bf16(&nothing, RowSource::Token { k: 8 })
+            .expect("no tokens"),
+        []
+    );
     assert_eq!(data.w8a8(&nothing, RowSource::Row).expect("no tokens"), []);
 }
 
@@ -251,7 +286,9 @@ fn token_0_is_the_same_beside_any_number_of_tokens() {
     let data = Data::random(130, sizes, random);
     let source = RowSource::Token { k };
     let outputs = |w8a8: bool, tokens: usize, random: &mut Random| -> Vec<bf16> {
-        let mut ids: Vec<u32> = (0..tokens * k).map(|_| random.below(sizes[0]) as u32).collect();
+        let mut ids: Vec<u32> = (0..tokens * k)
+            .map(|_| random.below(sizes[0]) as u32)
+            .collect();
         ids[..k].copy_from_slice(&[4, 1]);
         let routes = Routes::new(ids, k, sizes[0]);
         let some = Data {
@@ -268,8 +305,16 @@ fn token_0_is_the_same_beside_any_number_of_tokens() {
             false => some.bf16(&routes, source),
         };
         let out = out.expect("good routes");
-        let row = |slot| routes.slot_of_row.iter().position(|&s| s == slot).expect("a row");
-        (0..k as u32).flat_map(|slot| out[row(slot) * sizes[1]..][..sizes[1]].to_vec()).collect()
+        let row = |slot| {
+            routes
+                .slot_of_row
+                .iter()
+                .position(|&s| s == slot)
+                .expect("a row")
+        };
+        (0..k as u32)
+            .flat_map(|slot| out[row(slot) * sizes[1]..][..sizes[1]].to_vec())
+            .collect()
     };
     for w8a8 in [false, true] {
         let alone = outputs(w8a8, 1, random);
@@ -287,7 +332,11 @@ fn a_repeated_expert_computes_twice() {
     let data = Data::random(2, [3, 4, 10], &mut Random::new(12));
     let source = RowSource::Token { k: 2 };
     let out = data.w8a8(&routes, source).expect("good routes");
-    assert_same_bits(&out, &data.expect(true, &routes, source, row_major), "repeats");
+    assert_same_bits(
+        &out,
+        &data.expect(true, &routes, source, row_major),
+        "repeats",
+    );
     assert_same_bits(&out[4..8], &out[8..12], "both rows of token 0");
 }
 
@@ -415,16 +464,72 @@ fn shapes_are_refused() {
     let token = RowSource::Token { k: 2 };
     let good = ([3, 5], [4, 7, 5], 6, 5, [6, 7]);
     let (x, weight, pairs, offsets, out) = good;
-    check(x, [0, 7, 5], pairs, offsets, out, token, &["weight", "none of them 0"]);
-    check(x, [4, 0, 5], pairs, offsets, out, token, &["weight", "none of them 0"]);
-    check(x, [4, 7, 0], pairs, offsets, out, token, &["weight", "none of them 0"]);
+    check(
+        x,
+        [0, 7, 5],
+        pairs,
+        offsets,
+        out,
+        token,
+        &["weight", "none of them 0"],
+    );
+    check(
+        x,
+        [4, 0, 5],
+        pairs,
+        offsets,
+        out,
+        token,
+        &["weight", "none of them 0"],
+    );
+    check(
+        x,
+        [4, 7, 0],
+        pairs,
+        offsets,
+        out,
+        token,
+        &["weight", "none of them 0"],
+    );
     check(x, [4, 5, 7], pairs, offsets, out, token, &["x", "[3, 7]"]);
-    check(x, weight, 7, offsets, out, token, &["buffer slot_of_row", "2 for each token"]);
+    check(
+        x,
+        weight,
+        7,
+        offsets,
+        out,
+        token,
+        &["buffer slot_of_row", "2 for each token"],
+    );
     check(x, weight, 8, offsets, out, token, &["x", "[4, 5]"]);
     check(x, weight, pairs, 4, out, token, &["buffer offsets", "[5]"]);
-    check(x, weight, pairs, offsets, [6, 5], token, &["buffer out", "[6, 7]"]);
-    check(x, weight, pairs, offsets, out, RowSource::Row, &["x", "[6, 5]"]);
-    check(x, weight, pairs, offsets, out, RowSource::Token { k: 0 }, &["source", "at least 1"]);
+    check(
+        x,
+        weight,
+        pairs,
+        offsets,
+        [6, 5],
+        token,
+        &["buffer out", "[6, 7]"],
+    );
+    check(
+        x,
+        weight,
+        pairs,
+        offsets,
+        out,
+        RowSource::Row,
+        &["x", "[6, 5]"],
+    );
+    check(
+        x,
+        weight,
+        pairs,
+        offsets,
+        out,
+        RowSource::Token { k: 0 },
+        &["source", "at least 1"],
+    );
 }
 
 /// What only the integer form can get wrong.
@@ -449,7 +554,12 @@ fn scales_and_depth_are_refused() {
         }
     };
     check(MAX_W8A8_K, &[2], &[3, 1], &[]);
-    check(MAX_W8A8_K + 1, &[2], &[3, 1], &["buffer weight", "at most 131072"]);
+    check(
+        MAX_W8A8_K + 1,
+        &[2],
+        &[3, 1],
+        &["buffer weight", "at most 131072"],
+    );
     check(8, &[3], &[3, 1], &["buffer scale", "[2]"]);
     check(8, &[2], &[1, 3], &["buffer weight_scale", "[3, 1]"]);
     check(8, &[2], &[3], &["buffer weight_scale", "[3, 1]"]);

@@ -8,7 +8,12 @@ use layerlet_core::launch::{LaunchError, Operation, Traffic};
 use layerlet_core::numerics::{bf16, lane_dot_bf16, round_bf16};
 use layerlet_core::ops::LmHead;
 
-fn lm_head(x: &[bf16], rows: &[u32], weight: &[bf16], width: usize) -> Result<Vec<bf16>, LaunchError> {
+fn lm_head(
+    x: &[bf16],
+    rows: &[u32],
+    weight: &[bf16],
+    width: usize,
+) -> Result<Vec<bf16>, LaunchError> {
     let vocab = weight.len() / width;
     let mut bench = Bench::default();
     let op = LmHead {
@@ -39,7 +44,10 @@ fn a_row_depends_on_nothing_else() {
     let weight = random.bf16s(vocab * width, 1.0);
     let x = random.bf16s(130 * width, 1.0);
     let dot = |row: usize, v: usize| {
-        round_bf16(lane_dot_bf16(&x[row * width..][..width], &weight[v * width..][..width]))
+        round_bf16(lane_dot_bf16(
+            &x[row * width..][..width],
+            &weight[v * width..][..width],
+        ))
     };
     for rows in 1..=130 {
         let mut picks: Vec<u32> = random.permutation(130)[..rows].to_vec();
@@ -50,8 +58,11 @@ fn a_row_depends_on_nothing_else() {
             hidden[span.clone()].copy_from_slice(&x[span]);
         }
         let out = lm_head(&hidden, &picks, &weight, width).expect("good rows");
-        let expect: Vec<bf16> =
-            picks.iter().flat_map(|&row| (0..vocab).map(move |v| (row, v))).map(|(row, v)| dot(row as usize, v)).collect();
+        let expect: Vec<bf16> = picks
+            .iter()
+            .flat_map(|&row| (0..vocab).map(move |v| (row, v)))
+            .map(|(row, v)| dot(row as usize, v))
+            .collect();
         assert_same_bits(&out, &expect, &format!("{rows} rows"));
     }
 }
@@ -60,24 +71,40 @@ fn a_row_depends_on_nothing_else() {
 fn a_row_that_does_not_exist_is_refused() {
     for row in [2, NONE - 1] {
         let refused = lm_head(&bs(&[1.0; 4]), &[0, row], &bs(&[1.0; 6]), 2);
-        assert_refused(refused.map(drop), &["lm_head", "a row", &row.to_string(), "below 2"]);
+        assert_refused(
+            refused.map(drop),
+            &["lm_head", "a row", &row.to_string(), "below 2"],
+        );
     }
 }
 
 #[test]
 fn shapes_are_refused() {
-    let check = |x: [usize; 2], out_rows, weight: [usize; 2], logits: [usize; 2], fragments: &[&str]| {
-        let mut bench = Bench::default();
-        let op = LmHead {
-            x: bench.output("x", &x),
-            out_rows: bench.output("out_rows", &[out_rows]),
-            weight: bench.output("weight", &weight),
-            logits: bench.output("logits", &logits),
+    let check =
+        |x: [usize; 2], out_rows, weight: [usize; 2], logits: [usize; 2], fragments: &[&str]| {
+            let mut bench = Bench::default();
+            let op = LmHead {
+                x: bench.output("x", &x),
+                out_rows: bench.output("out_rows", &[out_rows]),
+                weight: bench.output("weight", &weight),
+                logits: bench.output("logits", &logits),
+            };
+            assert_refused(bench.check(op), fragments);
         };
-        assert_refused(bench.check(op), fragments);
-    };
-    check([3, 0], 2, [9, 0], [2, 9], &["lm_head", "buffer weight", "neither"]);
-    check([3, 4], 2, [0, 4], [2, 0], &["lm_head", "buffer weight", "neither"]);
+    check(
+        [3, 0],
+        2,
+        [9, 0],
+        [2, 9],
+        &["lm_head", "buffer weight", "neither"],
+    );
+    check(
+        [3, 4],
+        2,
+        [0, 4],
+        [2, 0],
+        &["lm_head", "buffer weight", "neither"],
+    );
     check([3, 4], 2, [9, 5], [2, 9], &["buffer x", "[3, 5]"]);
     check([3, 5], 3, [9, 5], [2, 9], &["buffer logits", "[3, 9]"]);
     check([3, 5], 2, [9, 5], [2, 5], &["buffer logits", "[2, 9]"]);
@@ -93,6 +120,9 @@ fn traffic_counts_the_rows_it_reads() {
         logits: bench.output("logits", &[3, 50]),
     };
     let rest = 3 * 4 + 50 * 32 + 3 * 100;
-    let expect = Traffic { min: rest + 32, max: rest + 3 * 32 };
+    let expect = Traffic {
+        min: rest + 32,
+        max: rest + 3 * 32,
+    };
     assert_eq!(op.traffic(&bench.table), expect);
 }

@@ -60,7 +60,10 @@ fn each_sequence_reads_its_own_rows() {
 fn outputs_that_do_not_exist_are_refused() {
     let check = |out_rows: &[u32], seq_outs: &[u32], found: u32| {
         let refused = verify(&[5, 6], &[1, 5, 6], out_rows, seq_outs);
-        assert_refused(refused.map(drop), &["verify_drafts", "an output", &format!("is {found},")]);
+        assert_refused(
+            refused.map(drop),
+            &["verify_drafts", "an output", &format!("is {found},")],
+        );
     };
     check(&[2, 1], &[0, 2], 2);
     check(&[NONE, 1], &[0, 2], NONE);
@@ -92,7 +95,10 @@ fn shapes_are_refused() {
 
 /// A target that chooses by its whole context, as a model does.
 fn target(context: &[u32]) -> u32 {
-    context.iter().fold(17u32, |h, &t| h.wrapping_mul(31).wrapping_add(t + 1)) % 3
+    context
+        .iter()
+        .fold(17u32, |h, &t| h.wrapping_mul(31).wrapping_add(t + 1))
+        % 3
 }
 
 proptest! {

@@ -192,7 +192,12 @@ fn known_operation(op: &str) -> Result<&'static str, String> {
         .iter()
         .find(|known| **known == op)
         .copied()
-        .ok_or_else(|| format!("there is no operation {op:?}; there are {}", OPERATIONS.join(", ")))
+        .ok_or_else(|| {
+            format!(
+                "there is no operation {op:?}; there are {}",
+                OPERATIONS.join(", ")
+            )
+        })
 }
 
 fn build(
@@ -230,8 +235,8 @@ fn build(
         match (&recipe.fill, read) {
             (Some(fill), true) => {
                 let decl = buffers.get(id).map_err(|e| e.to_string())?;
-                let bytes = generate(fill, decl, seed)
-                    .map_err(|e| format!("buffer {}: {e}", names[i]))?;
+                let bytes =
+                    generate(fill, decl, seed).map_err(|e| format!("buffer {}: {e}", names[i]))?;
                 inputs.push((id, bytes));
             }
             (None, false) => {}
@@ -289,8 +294,8 @@ fn launch(table: &toml::Table, places: &BTreeMap<&str, u32>) -> Result<Launch, S
         };
         fields.insert(key.clone(), value);
     }
-    let launch: Launch = serde_json::from_value(json!({ variant(op): fields }))
-        .map_err(|e| format!("{op}: {e}"))?;
+    let launch: Launch =
+        serde_json::from_value(json!({ variant(op): fields })).map_err(|e| format!("{op}: {e}"))?;
     match launch.name() == op {
         true => Ok(launch),
         false => Err(format!("{op} is called {} in plans", launch.name())),

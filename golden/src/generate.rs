@@ -171,7 +171,11 @@ fn float(fill: &Fill, i: usize, row: usize, source: Source, narrow: bool) -> Res
         Fill::Rows(fills) => float(&fills[row % fills.len()], i, row, source, narrow)?,
         Fill::Constant(value) => *value as f32,
         Fill::Values(values) => *cycle(values, i)? as f32,
-        other => return Err(format!("{other:?} is for integers, the buffer holds floats")),
+        other => {
+            return Err(format!(
+                "{other:?} is for integers, the buffer holds floats"
+            ));
+        }
     })
 }
 
@@ -198,7 +202,12 @@ fn integers(fill: &Fill, decl: &BufferDecl, source: Source) -> Result<Vec<u8>, S
         Fill::Permutation => permutation(n, source, 0),
         Fill::Codes => each(&|i| i64::from(word(i) as u8 as i8)),
         Fill::Routes { experts, skew } => routes(decl, *experts, *skew, source)?,
-        other => return Err(format!("{other:?} is for floats, the buffer holds {}", decl.dtype)),
+        other => {
+            return Err(format!(
+                "{other:?} is for floats, the buffer holds {}",
+                decl.dtype
+            ));
+        }
     };
     let outside = |v: i64| Err(format!("{v} does not fit into {}", decl.dtype));
     let mut bytes = Vec::with_capacity(decl.bytes());
@@ -235,7 +244,10 @@ fn permutation(n: usize, source: Source, first: usize) -> Vec<i64> {
 
 fn routes(decl: &BufferDecl, experts: u32, skew: Skew, source: Source) -> Result<Vec<i64>, String> {
     let &[tokens, k] = decl.shape.as_slice() else {
-        return Err(format!("routes: expected shape [T, k], found {:?}", decl.shape));
+        return Err(format!(
+            "routes: expected shape [T, k], found {:?}",
+            decl.shape
+        ));
     };
     if k > experts as usize {
         return Err(format!("routes: {k} of {experts} experts"));

@@ -93,9 +93,8 @@ impl Report {
     }
 
     fn add(&mut self, row: Row) {
-        let same = |r: &&mut Row| {
-            (&r.op, &r.variant, &r.backend) == (&row.op, &row.variant, &row.backend)
-        };
+        let same =
+            |r: &&mut Row| (&r.op, &r.variant, &r.backend) == (&row.op, &row.variant, &row.backend);
         match self.rows.iter_mut().find(same) {
             Some(known) => {
                 known.cases += row.cases;
@@ -120,9 +119,13 @@ impl Report {
     /// The rows as a table.
     pub fn table(&self) -> Table {
         let mut table = Table::new();
-        table
-            .load_style(presets::UTF8_HORIZONTAL_ONLY)
-            .set_header(["op", "variant", "backend", "cases", "mismatches"]);
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
+            "op",
+            "variant",
+            "backend",
+            "cases",
+            "mismatches",
+        ]);
         for row in &self.rows {
             table.add_row([
                 row.op.clone(),

@@ -65,7 +65,11 @@ pub fn check(folder: &Path, fixture: &str, written: &[Written]) -> io::Result<Pi
         return Ok(Pin::New);
     }
     let text = fs::read_to_string(&path)?;
-    let pinned = text.splitn(3, "---\n").nth(2).unwrap_or_default().trim_end();
+    let pinned = text
+        .splitn(3, "---\n")
+        .nth(2)
+        .unwrap_or_default()
+        .trim_end();
     let found_body = found.trim_end();
     if pinned == found_body {
         return Ok(Pin::Same);

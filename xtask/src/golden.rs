@@ -91,7 +91,10 @@ fn verdict(report: &Report) -> Result<(), String> {
         return Err(format!("{} fixtures have no pin", report.new_pins.len()));
     }
     let (cases, failed) = (report.cases(), report.mismatches.len());
-    let line = format!("{cases} cases, {failed} mismatches, {:.1} s", report.seconds);
+    let line = format!(
+        "{cases} cases, {failed} mismatches, {:.1} s",
+        report.seconds
+    );
     match failed {
         0 => {
             eprintln!("{line}");

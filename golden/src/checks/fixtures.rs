@@ -200,13 +200,7 @@ fn check_refusal(
     }
 }
 
-fn pin(
-    fixture: &Fixture,
-    case: &Case,
-    expected: &[Written],
-    folder: &Path,
-    report: &mut Report,
-) {
+fn pin(fixture: &Fixture, case: &Case, expected: &[Written], folder: &Path, report: &mut Report) {
     let message = match snapshot::check(folder, &fixture.name, expected) {
         Ok(Pin::Same) => None,
         Ok(Pin::New) => {

@@ -121,9 +121,12 @@ impl Teeth {
     /// As a table.
     pub fn table(&self) -> Table {
         let mut table = Table::new();
-        table
-            .load_style(presets::UTF8_HORIZONTAL_ONLY)
-            .set_header(["op", "fault", "without it", "with it"]);
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
+            "op",
+            "fault",
+            "without it",
+            "with it",
+        ]);
         for b in &self.bites {
             let without = if b.control { "clean" } else { "NOT CLEAN" };
             let with = if b.caught { "caught" } else { "SURVIVES" };

@@ -7,13 +7,24 @@ use layerlet_core::numerics::{bf16, lane_sum, round_bf16, rsqrt};
 use layerlet_core::ops::{AddRmsNorm, RmsNorm, WeightOffset};
 
 pub const MUTANTS: &[Mutant] = &[
-    mutant!("rms_norm", "rounds between scale and weight", RmsNorm, |op, m, fault| {
-        rms_norm(op, m, fault, false)
-    }),
-    mutant!("rms_norm", "sums the squares one after the other", RmsNorm, |op, m, fault| {
-        rms_norm(op, m, false, fault)
-    }),
-    mutant!("add_rms_norm", "normalises the sum before it is rounded", AddRmsNorm, add_rms_norm),
+    mutant!(
+        "rms_norm",
+        "rounds between scale and weight",
+        RmsNorm,
+        |op, m, fault| { rms_norm(op, m, fault, false) }
+    ),
+    mutant!(
+        "rms_norm",
+        "sums the squares one after the other",
+        RmsNorm,
+        |op, m, fault| { rms_norm(op, m, false, fault) }
+    ),
+    mutant!(
+        "add_rms_norm",
+        "normalises the sum before it is rounded",
+        AddRmsNorm,
+        add_rms_norm
+    ),
 ];
 
 struct Faults {

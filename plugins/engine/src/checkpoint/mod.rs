@@ -5,6 +5,7 @@
 //! bytes are read when they are loaded. After [`Checkpoint::open`] nothing can be missing, doubled,
 //! unknown or of the wrong shape.
 
+mod announced;
 mod config;
 mod error;
 mod file;
@@ -42,11 +43,7 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Opens a folder with `config.json` and its safetensors.
     pub fn open(dir: &Path) -> Result<Checkpoint, CheckpointError> {
-        let path = dir.join("config.json");
-        let text = std::fs::read(&path).map_err(|e| CheckpointError::io(&path, e))?;
-        let mut config = Config::parse(&text)?;
-        config.read_generation_config(dir)?;
-        Checkpoint::new(config, TensorFiles::open(dir)?)
+        Checkpoint::new(Config::open(dir)?, TensorFiles::open(dir)?)
     }
 
     /// Settles which tensor fills which parameter.

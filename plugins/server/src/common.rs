@@ -1,0 +1,88 @@
+//! What several commands share: which model, on which backend, and the bar that shows its loading.
+
+use crate::error::CommandError;
+use indicatif::{ProgressBar, ProgressStyle};
+use layerlet_core::backend::Backend;
+use layerlet_core::reference::Reference;
+use layerlet_cpu::Cpu;
+use layerlet_engine::checkpoint::Checkpoint;
+use layerlet_engine::{Model, Options};
+use std::path::PathBuf;
+
+/// Which model, on what.
+#[derive(clap::Args)]
+pub struct ModelArgs {
+    /// Folder of the checkpoint: config.json, safetensors, tokenizer.json
+    #[arg(long, value_name = "DIR", env = "LAYERLET_MODEL")]
+    pub model: PathBuf,
+    /// What computes; the bytes are the same
+    #[arg(long, value_enum, default_value = "cpu")]
+    pub backend: BackendKind,
+    /// Threads of the CPU backend [default: all cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Run every operation on its own instead of fused kernels; the bytes are the same
+    #[arg(long)]
+    pub unfused: bool,
+}
+
+/// A backend that is built in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum BackendKind {
+    /// The definition itself: slow, one thread
+    Reference,
+    /// All cores, fused kernels
+    Cpu,
+}
+
+impl BackendKind {
+    /// Every backend, in order of speed.
+    pub const ALL: [BackendKind; 2] = [BackendKind::Cpu, BackendKind::Reference];
+
+    /// Makes it.
+    pub fn backend(self, threads: Option<u16>) -> Box<dyn Backend> {
+        match (self, threads) {
+            (BackendKind::Reference, _) => Box::new(Reference),
+            (BackendKind::Cpu, None) => Box::new(Cpu::new()),
+            (BackendKind::Cpu, Some(n)) => Box::new(Cpu::with_threads(n.into())),
+        }
+    }
+}
+
+impl ModelArgs {
+    /// Opens the checkpoint; nothing is loaded yet.
+    pub fn open(&self) -> Result<Checkpoint, CommandError> {
+        Ok(Checkpoint::open(&self.model)?)
+    }
+
+    /// Loads it with room for one sequence of this many tokens.
+    pub fn load(&self, checkpoint: &Checkpoint, tokens: usize) -> Result<Model, CommandError> {
+        let most = checkpoint.config.model.max_position;
+        if tokens > most {
+            let problem = format!("{tokens} tokens in all, the model has {most} positions");
+            return Err(CommandError::argument("the request", problem));
+        }
+        let options = Options {
+            fused: !self.unfused,
+            ..Options::for_one_sequence(tokens)
+        };
+        let backend = self.backend.backend(self.threads);
+        let bar = bytes_bar("loading");
+        let model = Model::load(checkpoint, backend.as_ref(), &options, |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        })?;
+        bar.finish_and_clear();
+        Ok(model)
+    }
+}
+
+/// A bar over bytes, on stderr and only where that is a terminal.
+pub fn bytes_bar(what: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let template = "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {eta}";
+    let style = ProgressStyle::with_template(template).expect("the template is a constant");
+    bar.set_style(style);
+    bar.set_message(what);
+    bar
+}
