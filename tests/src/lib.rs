@@ -1,6 +1,8 @@
 //! What crosses crates and what meets peers. The tests lie in `tests/tests`; this library holds what
 //! several of them share.
 
+pub mod oracle;
+
 use std::path::PathBuf;
 
 /// The workspace's root folder.
