@@ -28,9 +28,7 @@ pub fn table(
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> Table {
     let mut table = Table::new();
-    table
-        .load_style(presets::ASCII_MARKDOWN)
-        .set_header(header);
+    table.load_style(presets::ASCII_MARKDOWN).set_header(header);
     for row in rows {
         table.add_row(row);
     }

@@ -23,12 +23,8 @@ The same prompt, flags and seed give the same tokens on every backend, with any 
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Text to continue; `-` reads it from standard input
-    #[arg(required_unless_present = "ids", conflicts_with = "ids")]
-    prompt: Option<String>,
-    /// Token ids instead of text: a list, or a file (text, JSON, safetensors); prints ids
-    #[arg(long, value_name = "FILE|LIST")]
-    ids: Option<String>,
+    #[command(flatten)]
+    prompt: PromptArgs,
     /// Most tokens to generate
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_tokens: usize,
@@ -43,6 +39,17 @@ pub struct Args {
     /// One JSON document on stdout, at the end
     #[arg(long)]
     json: bool,
+}
+
+/// One of the two.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct PromptArgs {
+    /// Text to continue; `-` reads it from standard input
+    prompt: Option<String>,
+    /// Token ids instead of text: a list, or a file (text, JSON, safetensors); prints ids
+    #[arg(long, value_name = "FILE|LIST")]
+    ids: Option<String>,
 }
 
 /// How tokens are drawn; greedy unless a temperature is given.
@@ -137,7 +144,7 @@ pub fn run(args: &Args) -> Result<(), CommandError> {
         .model
         .load(&checkpoint, prompt.len().saturating_add(args.max_tokens))?;
     // Ids in, ids out; text in, text out.
-    let text = tokenizer.as_ref().filter(|_| args.ids.is_none());
+    let text = tokenizer.as_ref().filter(|_| args.prompt.ids.is_none());
     let mut printer = Printer::new(text, args.json);
     let mut clock = Clock::start();
     let mut failure = None;
@@ -168,7 +175,7 @@ fn prompt(
     tokenizer: Option<&Tokenizer>,
     vocab: usize,
 ) -> Result<Vec<u32>, CommandError> {
-    let text = match (&args.ids, &args.prompt) {
+    let text = match (&args.prompt.ids, &args.prompt.prompt) {
         (Some(ids), _) => return ids::read(ids, vocab),
         (None, Some(text)) if text == "-" => {
             let mut text = String::new();

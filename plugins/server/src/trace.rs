@@ -71,7 +71,7 @@ fn chunks(text: &str, total: usize) -> Result<Vec<usize>, String> {
         match (word, words.peek(), sizes.last().copied()) {
             ("...", None, Some(last)) => {
                 sizes.extend(std::iter::repeat_n(last, left / last));
-                sizes.extend((left % last > 0).then_some(left % last));
+                sizes.extend(Some(left % last).filter(|rest| *rest > 0));
             }
             ("...", _, _) => return Err("... must follow a size and end the list".into()),
             _ => match word.parse() {
