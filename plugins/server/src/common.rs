@@ -7,14 +7,13 @@ use layerlet_core::reference::Reference;
 use layerlet_cpu::Cpu;
 use layerlet_engine::checkpoint::Checkpoint;
 use layerlet_engine::{Model, Options};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Which model, on what.
 #[derive(clap::Args)]
 pub struct ModelArgs {
-    /// Folder of the checkpoint: config.json, safetensors, tokenizer.json
-    #[arg(long, value_name = "DIR", env = "LAYERLET_MODEL")]
-    pub model: PathBuf,
+    #[command(flatten)]
+    pub folder: FolderArgs,
     /// What computes; the bytes are the same
     #[arg(long, value_enum, default_value = "cpu")]
     pub backend: BackendKind,
@@ -24,6 +23,33 @@ pub struct ModelArgs {
     /// Run every operation on its own instead of fused kernels; the bytes are the same
     #[arg(long)]
     pub unfused: bool,
+}
+
+/// Where the model lies.
+#[derive(clap::Args)]
+pub struct FolderArgs {
+    /// Folder of the checkpoint: config.json, safetensors, tokenizer.json [default: the demo model of
+    /// the source tree this was built from]
+    #[arg(long, value_name = "DIR", env = "LAYERLET_MODEL")]
+    model: Option<PathBuf>,
+}
+
+/// The int8 model that the project ships, for the first command on a fresh clone.
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/models/demo/int8");
+
+impl FolderArgs {
+    /// The folder, or how to name one.
+    pub fn path(&self) -> Result<PathBuf, CommandError> {
+        match &self.model {
+            Some(dir) => Ok(dir.clone()),
+            None if Path::new(DEMO).is_dir() => Ok(PathBuf::from(DEMO)),
+            None => Err(CommandError::argument(
+                "--model",
+                "none was given, and the demo model's folder is not where this was built; \
+                 give --model DIR or set LAYERLET_MODEL",
+            )),
+        }
+    }
 }
 
 /// A backend that is built in.
@@ -52,7 +78,7 @@ impl BackendKind {
 impl ModelArgs {
     /// Opens the checkpoint; nothing is loaded yet.
     pub fn open(&self) -> Result<Checkpoint, CommandError> {
-        Ok(Checkpoint::open(&self.model)?)
+        Ok(Checkpoint::open(&self.folder.path()?)?)
     }
 
     /// Loads it with room for one sequence of this many tokens.

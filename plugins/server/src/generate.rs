@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  layerlet generate --model DIR 'It is a truth'
+  layerlet generate 'It is a truth'
   layerlet generate --model DIR --temperature 0.8 --top-p 0.95 --seed 7 'It is a truth'
   layerlet generate --model DIR --ids 17,4,99 --max-tokens 8 --json
   echo 'It is a truth' | layerlet generate --model DIR -
@@ -123,7 +123,7 @@ impl SamplingArgs {
 
 pub fn run(args: &Args) -> Result<(), CommandError> {
     let checkpoint = args.model.open()?;
-    let tokenizer = Tokenizer::open(&args.model.model)?;
+    let tokenizer = Tokenizer::open(&args.model.folder.path()?)?;
     let prompt = prompt(args, tokenizer.as_ref(), checkpoint.config.model.vocab)?;
     let request = Request {
         prompt: &prompt,
@@ -186,12 +186,9 @@ fn prompt(
         }
         (None, text) => text.clone().unwrap_or_default(),
     };
-    let tokenizer = tokenizer.ok_or_else(|| {
-        CommandError::file(
-            &args.model.model,
-            "has no tokenizer.json; give token ids with --ids",
-        )
-    })?;
+    let folder = args.model.folder.path()?;
+    let missing = "has no tokenizer.json; give token ids with --ids";
+    let tokenizer = tokenizer.ok_or_else(|| CommandError::file(&folder, missing))?;
     match tokenizer.encode(&text)? {
         ids if ids.is_empty() => Err(CommandError::argument("the prompt", "is empty")),
         ids => Ok(ids),

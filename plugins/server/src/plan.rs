@@ -1,6 +1,6 @@
 //! `layerlet plan`.
 
-use crate::common::BackendKind;
+use crate::common::{BackendKind, FolderArgs};
 use crate::error::CommandError;
 use crate::format;
 use layerlet_core::launch::Traffic;
@@ -10,7 +10,7 @@ use layerlet_core::plan::{
 use layerlet_engine::EngineError;
 use layerlet_engine::checkpoint::{Checkpoint, Config, INDEX, SINGLE};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Launches, bytes moved and memory of one step. Needs config.json; where safetensors are beside it,
 /// they decide what is int8.
@@ -23,9 +23,8 @@ Examples:
 Bytes are a range where routes or lengths decide: the least that any step of this size moves, and the
 most. An operand that a fused kernel keeps on the chip moves nothing.")]
 pub struct Args {
-    /// Folder with config.json
-    #[arg(long, value_name = "DIR", env = "LAYERLET_MODEL")]
-    model: PathBuf,
+    #[command(flatten)]
+    folder: FolderArgs,
     /// Rows of the step, over all sequences
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     tokens: u32,
@@ -59,7 +58,7 @@ struct Report {
 }
 
 pub fn run(args: &Args) -> Result<(), CommandError> {
-    let plan = build(args).map_err(CommandError::from)?;
+    let plan = build(args)?;
     let cost = plan.cost();
     if args.json {
         return format::json(&Report {
@@ -93,7 +92,7 @@ fn spec(dir: &Path) -> Result<ModelSpec, EngineError> {
     }
 }
 
-fn build(args: &Args) -> Result<Plan, EngineError> {
+fn build(args: &Args) -> Result<Plan, CommandError> {
     let (tokens, sequences) = (args.tokens as usize, args.sequences as usize);
     let pages = (args.context as usize).div_ceil(PAGE_SIZE);
     let capacity = Capacity {
@@ -102,7 +101,8 @@ fn build(args: &Args) -> Result<Plan, EngineError> {
         page_size: PAGE_SIZE,
         max_positions: args.context as usize,
     };
-    let layout = ModelLayout::new(spec(&args.model)?, capacity)?;
+    let spec = spec(&args.folder.path()?)?;
+    let layout = ModelLayout::new(spec, capacity).map_err(EngineError::from)?;
     let shape = StepShape {
         tokens,
         sequences,
@@ -112,7 +112,7 @@ fn build(args: &Args) -> Result<Plan, EngineError> {
         verify: false,
         trace: false,
     };
-    let plan = forward(&layout, &shape)?;
+    let plan = forward(&layout, &shape).map_err(EngineError::from)?;
     Ok(match args.unfused {
         true => plan,
         false => fuse(&plan, args.backend.backend(None).layerlets()),

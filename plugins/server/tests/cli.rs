@@ -315,7 +315,6 @@ fn failures_say_what_was_wrong() {
         1,
         &["/nowhere", "config.json"],
     );
-    refused(&["generate", "--ids", "1"], 2, &["--model"]);
     let trace = ["trace", "--model", &model, "--ids", "1,2,3", "--out"];
     refused(&[&trace[..], &["/nowhere/t"]].concat(), 1, &["/nowhere/t"]);
     refused(
