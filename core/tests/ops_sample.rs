@@ -204,9 +204,9 @@ fn by_ranks(logits: &[bf16], rule: &SampleRule, draw: u64) -> u32 {
         sum += weights[left[keep]];
         keep += 1;
     }
-    for id in 0..weights.len() {
+    for (id, weight) in weights.iter_mut().enumerate() {
         if !left[..keep].contains(&id) {
-            weights[id] = 0;
+            *weight = 0;
         }
     }
     let total: u128 = weights.iter().sum();
