@@ -5,6 +5,7 @@ use crate::fixture::{Fixture, FixtureError};
 use crate::report::Report;
 use crate::teeth::{self, Teeth};
 use layerlet_core::backend::Backend;
+use layerlet_cpu::Cpu;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -27,7 +28,11 @@ impl Options {
     }
 
     fn backends(&self) -> Vec<Box<dyn Backend>> {
-        Vec::new()
+        match self.cpu {
+            // Every launch is shared out, however small: cuts between threads must not show.
+            true => vec![Box::new(Cpu::with_threads(3).inline_below(0))],
+            false => Vec::new(),
+        }
     }
 
     fn fixtures(&self) -> Result<Vec<Fixture>, FixtureError> {

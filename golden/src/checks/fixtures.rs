@@ -114,7 +114,7 @@ pub struct Failure {
     /// First stage that differs.
     pub stage: Option<String>,
     /// Differing bytes.
-    pub difference: Option<Difference>,
+    pub difference: Option<Box<Difference>>,
     /// Anything else.
     pub message: Option<String>,
 }
@@ -130,8 +130,8 @@ pub fn verdict(
     })?;
     match compare(expected, &found) {
         None => Ok(()),
-        difference => Err(Failure {
-            difference,
+        Some(difference) => Err(Failure {
+            difference: Some(Box::new(difference)),
             ..Failure::default()
         }),
     }
@@ -284,7 +284,7 @@ impl Report {
             backend: backend.into(),
             case: case.name.clone(),
             stage: failure.stage,
-            difference: failure.difference,
+            difference: failure.difference.map(|d| *d),
             message: failure.message,
         });
         self.count(case.subject, variant, backend, mismatch);
