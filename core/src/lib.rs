@@ -9,10 +9,13 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+pub mod attestation;
 pub mod backend;
 pub mod buffer;
 pub mod config;
 pub mod dtype;
+pub mod encoding;
+pub mod fixture;
 pub mod launch;
 pub mod memory;
 pub mod numerics;

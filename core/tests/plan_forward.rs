@@ -2,6 +2,7 @@
 
 mod small_model;
 
+use layerlet_core::encoding::EncodingError;
 use layerlet_core::launch::{Launch, Layerlet};
 use layerlet_core::plan::*;
 use small_model::layout;
@@ -77,10 +78,11 @@ fn the_byte_form_comes_back() {
         other[4] += 1;
         assert!(matches!(
             Plan::decode(&other),
-            Err(PlanError::Version {
+            Err(PlanError::Encoding(EncodingError::Version {
                 found: 2,
-                expected: 1
-            })
+                expected: 1,
+                ..
+            }))
         ));
         for at in 0..bytes.len().min(600) {
             // Whatever a damaged plan says, it is refused or still a valid plan.

@@ -3,7 +3,7 @@
 use crate::case::Case;
 use layerlet_core::backend::{Backend, BackendError, Instance, Place, PlanId};
 use layerlet_core::buffer::{BufferDecl, BufferId, Role};
-use layerlet_core::dtype::DType;
+use layerlet_core::fixture::unify_nans;
 
 /// Content of a written buffer after a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,21 +107,4 @@ fn declare(
 ) -> Result<(), BackendError> {
     crate::fixture::declare(table, decl.dtype, &decl.name, &decl.shape, decl.role)?;
     Ok(())
-}
-
-/// Replaces every NaN by the quiet NaN without payload.
-pub fn unify_nans(dtype: DType, bytes: &mut [u8]) {
-    match dtype {
-        DType::Bf16 => bytes.chunks_exact_mut(2).for_each(|b| {
-            if u16::from_le_bytes([b[0], b[1]]) & 0x7fff > 0x7f80 {
-                b.copy_from_slice(&0x7fc0u16.to_le_bytes());
-            }
-        }),
-        DType::F32 => bytes.chunks_exact_mut(4).for_each(|b| {
-            if u32::from_le_bytes([b[0], b[1], b[2], b[3]]) & 0x7fff_ffff > 0x7f80_0000 {
-                b.copy_from_slice(&0x7fc0_0000u32.to_le_bytes());
-            }
-        }),
-        DType::I8 | DType::I32 | DType::U32 => {}
-    }
 }

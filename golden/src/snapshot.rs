@@ -3,6 +3,7 @@
 
 use crate::compare::Value;
 use crate::run::Written;
+use layerlet_core::fixture::hex;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::fs;
@@ -29,14 +30,6 @@ pub fn render(written: &[Written]) -> String {
 /// Digest of all written buffers: what an attestation calls the reference of a fixture.
 pub fn digest(written: &[Written]) -> String {
     hex(&Sha256::digest(render(written)))
-}
-
-/// Lower-case hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// How a run stands to its pin.

@@ -30,6 +30,7 @@ pub use step_input::*;
 pub use traffic::*;
 
 use crate::buffer::{BufferDecl, BufferError, BufferTable, Role};
+use crate::encoding::{EncodingError, Frame};
 use crate::launch::{Access, Fused, Launch, LaunchError};
 use alloc::{string::String, vec, vec::Vec};
 use serde::{Deserialize, Serialize};
@@ -54,9 +55,9 @@ pub enum PlanError {
     #[error("the plan was built for another model: {0}")]
     OtherModel(String),
     #[error("not a plan: {0}")]
-    Encoding(String),
-    #[error("plan format {found}, this build reads {expected}")]
-    Version { found: u32, expected: u32 },
+    Structure(String),
+    #[error(transparent)]
+    Encoding(#[from] EncodingError),
     #[error(transparent)]
     Config(#[from] crate::config::ConfigError),
     #[error("{field} is {found}, expected {expected}")]
@@ -78,9 +79,14 @@ pub struct Plan {
     pub launches: Vec<Launch>,
 }
 
-const MAGIC: &[u8; 4] = b"LLPL";
 /// Version of the byte encoding of plans.
 pub const PLAN_VERSION: u32 = 1;
+
+const FRAME: Frame = Frame {
+    kind: "plan",
+    magic: b"LLPL",
+    version: PLAN_VERSION,
+};
 
 impl Plan {
     /// A plan without launches over a model's buffers.
@@ -94,35 +100,12 @@ impl Plan {
 
     /// The versioned byte form in which plans cross plugin boundaries.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(PLAN_VERSION.to_le_bytes());
-        bytes.extend(postcard::to_allocvec(self).expect("plans hold only encodable types"));
-        bytes
+        FRAME.encode(self)
     }
 
     /// Reads and validates the byte form.
     pub fn decode(bytes: &[u8]) -> Result<Plan, PlanError> {
-        let body = bytes
-            .strip_prefix(MAGIC)
-            .ok_or_else(|| PlanError::Encoding("the first bytes are not LLPL".into()))?;
-        let (version, body) = body
-            .split_first_chunk()
-            .ok_or_else(|| PlanError::Encoding("it ends in the header".into()))?;
-        let found = u32::from_le_bytes(*version);
-        if found != PLAN_VERSION {
-            return Err(PlanError::Version {
-                found,
-                expected: PLAN_VERSION,
-            });
-        }
-        let (plan, rest): (Plan, _) = postcard::take_from_bytes(body)
-            .map_err(|e| PlanError::Encoding(alloc::format!("{e}")))?;
-        if !rest.is_empty() {
-            return Err(PlanError::Encoding(alloc::format!(
-                "{} bytes follow its end",
-                rest.len()
-            )));
-        }
+        let plan: Plan = FRAME.decode(bytes)?;
         plan.validate()?;
         Ok(plan)
     }
@@ -165,7 +148,7 @@ impl Plan {
     pub fn validate(&self) -> Result<(), PlanError> {
         self.buffers.validate()?;
         if self.model_buffers > self.buffers.len() {
-            return Err(PlanError::Encoding(
+            return Err(PlanError::Structure(
                 "more model buffers than buffers".into(),
             ));
         }
@@ -181,7 +164,7 @@ impl Plan {
         for (id, decl) in self.buffers.iter() {
             let of_model = matches!(decl.role, Role::Weight | Role::State);
             if of_model != ((id.0 as usize) < self.model_buffers) {
-                return Err(PlanError::Encoding(alloc::format!(
+                return Err(PlanError::Structure(alloc::format!(
                     "buffer {} ({:?}) stands on the wrong side of the model's {} buffers",
                     decl.name,
                     decl.role,
@@ -245,13 +228,13 @@ impl Plan {
         written: &mut [bool],
     ) -> Result<(), PlanError> {
         if fused.stages.is_empty() {
-            return Err(PlanError::Encoding(alloc::format!(
+            return Err(PlanError::Structure(alloc::format!(
                 "launch {index} fuses no stages"
             )));
         }
         for stage in &fused.stages {
             if matches!(stage, Launch::Fused(_)) {
-                return Err(PlanError::Encoding(alloc::format!(
+                return Err(PlanError::Structure(alloc::format!(
                     "launch {index} nests a fused launch"
                 )));
             }
