@@ -33,6 +33,11 @@ impl Value {
         Value { bits, value, dtype }
     }
 
+    /// Equal by the contract: the same bits, or any two NaNs.
+    pub fn same(self, other: Value) -> bool {
+        self.bits == other.bits || (self.value.is_nan() && other.value.is_nan())
+    }
+
     /// Steps between two floats of one dtype; none where a NaN or an integer is involved.
     pub fn ulps(self, other: Value) -> Option<u64> {
         let sign = match self.dtype {
@@ -109,7 +114,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The first buffer that differs, in order of writing.
+/// The first buffer that differs, in order of writing. A run that keeps no intermediates shows fewer
+/// buffers than the one that defines them; what it shows is compared.
 pub fn compare(expected: &[Written], found: &[Written]) -> Option<Difference> {
     expected.iter().find_map(|e| {
         let f = found.iter().find(|f| f.decl.name == e.decl.name)?;
@@ -130,9 +136,7 @@ pub fn compare_buffer(expected: &Written, found: &Written) -> Option<Difference>
             Value::read(dtype, &found.bytes, i),
         )
     };
-    let differing: Vec<usize> = (0..elements)
-        .filter(|&i| at(i).0.bits != at(i).1.bits)
-        .collect();
+    let differing: Vec<usize> = (0..elements).filter(|&i| !at(i).0.same(at(i).1)).collect();
     let first = *differing.first()?;
     let (e, f) = at(first);
     Some(Difference {
@@ -159,4 +163,63 @@ pub fn unravel(mut flat: usize, shape: &[usize]) -> Vec<usize> {
         flat /= extent;
     }
     index
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use layerlet_core::buffer::{BufferDecl, Role};
+
+    fn written(dtype: DType, shape: &[usize], words: &[u32]) -> Written {
+        let decl = BufferDecl {
+            name: "out".into(),
+            dtype,
+            shape: shape.to_vec(),
+            role: Role::Output,
+        };
+        let bytes = words
+            .iter()
+            .flat_map(|w| w.to_le_bytes()[..dtype.size()].to_vec())
+            .collect();
+        Written { decl, bytes }
+    }
+
+    #[test]
+    fn nans_are_equal_and_differ_from_every_number() {
+        for (dtype, nans, infinity) in [
+            (DType::F32, [0x7fc0_0000, 0xff80_0001], 0x7f80_0000),
+            (DType::Bf16, [0x7fc0, 0xff81], 0x7f80),
+        ] {
+            let nan = written(dtype, &[1], &nans[..1]);
+            let other = written(dtype, &[1], &nans[1..]);
+            assert_eq!(compare_buffer(&nan, &other), None, "{dtype}");
+            for number in [0, infinity] {
+                let number = written(dtype, &[1], &[number]);
+                for (expected, found) in [(&nan, &number), (&number, &nan)] {
+                    let difference = compare_buffer(expected, found).expect("a mismatch");
+                    assert_eq!((difference.count, difference.ulps), (1, None), "{dtype}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_of_both_signs_differ() {
+        let plus = written(DType::Bf16, &[1], &[0]);
+        let minus = written(DType::Bf16, &[1], &[0x8000]);
+        let difference = compare_buffer(&plus, &minus).expect("a mismatch");
+        assert_eq!((difference.count, difference.ulps), (1, Some(0)));
+    }
+
+    #[test]
+    fn a_difference_says_where_how_many_and_how_far() {
+        let expected = written(DType::F32, &[2, 3], &[0, 0, 0x3f80_0000, 0, 0x8000_0001, 7]);
+        let found = written(DType::F32, &[2, 3], &[0, 0, 0x3f80_0000, 0, 0x0000_0002, 6]);
+        let difference = compare_buffer(&expected, &found).expect("a mismatch");
+        assert_eq!(
+            difference.to_string(),
+            "out [2, 3]: 2 of 6 differ, first at [1, 1]: expected 0x80000001 (-1e-45), \
+             found 0x00000002 (3e-45), 3 ulp (at most 3)"
+        );
+    }
 }

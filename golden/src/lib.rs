@@ -4,6 +4,7 @@
 //! Data goes one way: fixture → [`case::Case`] (plan and inputs) → [`run`] on a backend → [`compare`]
 //! with the reference → [`report`]. `cargo xtask golden` is the command line of this crate.
 
+pub mod candidate;
 pub mod case;
 pub mod checks;
 pub mod compare;

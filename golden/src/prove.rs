@@ -1,11 +1,11 @@
 //! All checks, as `cargo xtask golden` runs them.
 
+use crate::candidate::Candidate;
 use crate::checks::fixtures::{Scope, check};
 use crate::fixture::{Fixture, FixtureError};
 use crate::report::Report;
 use crate::teeth::{self, Teeth};
 use layerlet_core::backend::Backend;
-use layerlet_cpu::Cpu;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -27,10 +27,9 @@ impl Options {
         self.filter.as_ref().is_none_or(|f| name.contains(f))
     }
 
-    fn backends(&self) -> Vec<Box<dyn Backend>> {
+    fn candidates(&self) -> Vec<Candidate> {
         match self.cpu {
-            // Every launch is shared out, however small: cuts between threads must not show.
-            true => vec![Box::new(Cpu::with_threads(3).inline_below(0))],
+            true => Candidate::cpu(),
             false => Vec::new(),
         }
     }
@@ -50,8 +49,8 @@ pub type Progress<'a> = &'a dyn Fn(&str);
 /// Runs every check.
 pub fn prove(options: &Options, progress: Progress<'_>) -> Result<Report, FixtureError> {
     let started = Instant::now();
-    let built = options.backends();
-    let backends: Vec<&dyn Backend> = built.iter().map(|b| &**b).collect();
+    let candidates = options.candidates();
+    let backends: Vec<&dyn Backend> = candidates.iter().map(|c| c as &dyn Backend).collect();
     let pins = crate::folder().join("snapshots");
     let scope = Scope {
         backends: &backends,

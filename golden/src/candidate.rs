@@ -1,0 +1,58 @@
+//! What is compared with the reference: a backend, under the name that the table gives it, and the
+//! digest of the build that it comes from.
+
+use layerlet_core::backend::{Backend, BackendError, DeviceIdentity, Instance};
+use layerlet_core::buffer::BufferTable;
+use layerlet_core::launch::Layerlet;
+use layerlet_cpu::Cpu;
+
+/// A backend in one of its settings. Its identity carries the name of the setting, so that two
+/// settings of one backend are two rows of the table.
+pub struct Candidate {
+    /// Name in the table: the backend's, and the setting where it is not the usual one.
+    pub name: &'static str,
+    /// SHA-256 of the kernels, or of the build that holds them.
+    pub kernel: &'static str,
+    backend: Box<dyn Backend>,
+}
+
+impl Candidate {
+    /// The CPU backend, as it is used, and with every launch shared out among more threads than it is
+    /// worth, however small: cuts between threads must not show.
+    pub fn cpu() -> Vec<Candidate> {
+        let settings = [
+            ("cpu", Cpu::new()),
+            ("cpu, 3 threads", Cpu::with_threads(3).inline_below(0)),
+        ];
+        settings
+            .into_iter()
+            .map(|(name, cpu)| Candidate {
+                name,
+                kernel: layerlet_cpu::BUILD_DIGEST,
+                backend: Box::new(cpu),
+            })
+            .collect()
+    }
+
+    /// The device itself, whatever the setting.
+    pub fn device(&self) -> DeviceIdentity {
+        self.backend.identity()
+    }
+}
+
+impl Backend for Candidate {
+    fn identity(&self) -> DeviceIdentity {
+        DeviceIdentity {
+            backend: self.name.into(),
+            ..self.backend.identity()
+        }
+    }
+
+    fn layerlets(&self) -> &[Layerlet] {
+        self.backend.layerlets()
+    }
+
+    fn open(&self, model: &BufferTable) -> Result<Box<dyn Instance>, BackendError> {
+        self.backend.open(model)
+    }
+}
