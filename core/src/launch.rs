@@ -334,4 +334,6 @@ launches!(
     AllReduceMax,
     AllReduceSum,
     AllGatherColumns,
+    LocalExperts,
+    ExchangeSlotRows,
 );

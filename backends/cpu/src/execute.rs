@@ -56,7 +56,9 @@ pub fn run(launch: &Launch, pool: &Pool, memory: &mut Memory<'_>) -> Result<(), 
         | Launch::QuantizeRowsBy(_)
         | Launch::AllReduceMax(_)
         | Launch::AllReduceSum(_)
-        | Launch::AllGatherColumns(_) => return launch.run(memory),
+        | Launch::AllGatherColumns(_)
+        | Launch::LocalExperts(_)
+        | Launch::ExchangeSlotRows(_) => return launch.run(memory),
     }
     Ok(())
 }

@@ -128,6 +128,32 @@ proptest! {
     }
 
     #[test]
+    fn experts_of_one_rank(
+        t in rows(), k in 1..4usize, e in 1..9usize, h in width(), n in width(), seed in any::<u32>(),
+    ) {
+        let (mut case, mut r) = (Case::new(), Random::new(seed));
+        let own = 1 + r.below(e);
+        let first = r.below(e - own + 1);
+        let weight = case.weight(&[own, n, h], &r.bf16s(own * n * h));
+        let x = case.step(&[t, h], &r.bf16s(t * h));
+        let chosen = routes(&mut r, t * k, e);
+        let ids = case.step(&[t, k], &chosen);
+        let offsets = case.scratch(&[e + 1]);
+        let (slot_of_row, row_of_slot) = (case.scratch(&[t * k]), case.scratch(&[t * k]));
+        case.launch(ExpertPrologue { ids, offsets, slot_of_row, row_of_slot });
+        let (local_offsets, local_slot_of_row) = (case.scratch(&[own + 1]), case.scratch(&[t * k]));
+        case.launch(LocalExperts { offsets, slot_of_row, local_offsets, local_slot_of_row, first });
+        let y = case.scratch(&[t * k, n]);
+        case.launch(GroupedLinearBf16 {
+            x, weight, offsets: local_offsets, slot_of_row: local_slot_of_row, out: y,
+            source: RowSource::Token { k },
+        });
+        let out = case.scratch(&[t * k, n]);
+        case.launch(ExchangeSlotRows { x: y, offsets: local_offsets, out, ranks: 1 });
+        case.check();
+    }
+
+    #[test]
     fn silu_mul_and_shared_expert(t in rows(), h in width(), seed in any::<u32>()) {
         let (mut case, mut r) = (Case::new(), Random::new(seed));
         let gate_up = case.step(&[t, 2 * h], &r.bf16s(2 * t * h));

@@ -84,7 +84,7 @@ impl Builder<'_> {
         self.plan.buffers.declare(name, shape, Role::Scratch)
     }
 
-    fn shown<E: Element>(
+    pub fn shown<E: Element>(
         &mut self,
         name: impl Into<String>,
         shape: &[usize],
@@ -182,7 +182,11 @@ impl Builder<'_> {
         Ok(outs.try_into().expect("one output a linear"))
     }
 
-    fn quantize(&mut self, x: Buf<bf16>, name: &str) -> Result<(Buf<i8>, Buf<f32>), BufferError> {
+    pub fn quantize(
+        &mut self,
+        x: Buf<bf16>,
+        name: &str,
+    ) -> Result<(Buf<i8>, Buf<f32>), BufferError> {
         let [rows, k] = self.plan.buffers.dims(x)?;
         let codes = self.buffer(format!("{name}.codes"), &[rows, k])?;
         let scale = self.buffer(format!("{name}.scale"), &[rows])?;
@@ -404,117 +408,6 @@ impl Builder<'_> {
         Ok(out)
     }
 
-    fn routed_experts(
-        &mut self,
-        p: &str,
-        w: &MoeBuffers,
-        h: Buf<bf16>,
-    ) -> Result<Buf<bf16>, BufferError> {
-        let config = &self.layout.local().moe;
-        let (t, k, width) = (self.tokens, config.top_k, self.layout.config().hidden);
-        let pairs = t * k;
-        let [logits] = self.linears(h, [(w.gate, &format!("{p}.router_logits"))])?;
-        let ids = self.shown(format!("{p}.router_ids"), &[t, k])?;
-        let weights = self.shown(format!("{p}.router_weights"), &[t, k])?;
-        self.push(RouterTopK {
-            logits,
-            row_seq: self.step.row_seq,
-            ids,
-            weights,
-        });
-        let routes = Routes {
-            offsets: self.buffer(format!("{p}.expert_offsets"), &[config.experts + 1])?,
-            slot_of_row: self.buffer(format!("{p}.slot_of_row"), &[pairs])?,
-            row_of_slot: self.buffer(format!("{p}.row_of_slot"), &[pairs])?,
-        };
-        let Routes {
-            offsets,
-            slot_of_row,
-            row_of_slot,
-        } = routes;
-        self.push(ExpertPrologue {
-            ids,
-            offsets,
-            slot_of_row,
-            row_of_slot,
-        });
-        let up_width = 2 * config.intermediate;
-        let gate_up = self.grouped(
-            &format!("{p}.expert_gate_up"),
-            w.gate_up,
-            h,
-            &routes,
-            RowSource::Token { k },
-            up_width,
-        )?;
-        let activated = self.buffer(
-            format!("{p}.expert_silu_mul"),
-            &[pairs, config.intermediate],
-        )?;
-        self.push(SiluMul {
-            gate_up,
-            out: activated,
-        });
-        let activated = self.all_columns(activated, &format!("{p}.expert_silu_mul.all"))?;
-        let down = format!("{p}.expert_down");
-        let columns = width / self.layout.split().ranks;
-        let y = self.grouped(&down, w.down, activated, &routes, RowSource::Row, columns)?;
-        let y = self.all_columns(y, &format!("{down}.all"))?;
-        let out = self.rows(&format!("{p}.routed"), width)?;
-        self.push(WeightedGather {
-            y,
-            row_of_slot,
-            weights,
-            out,
-        });
-        Ok(out)
-    }
-
-    fn grouped(
-        &mut self,
-        name: &str,
-        weight: LinearWeight,
-        x: Buf<bf16>,
-        routes: &Routes,
-        source: RowSource,
-        width: usize,
-    ) -> Result<Buf<bf16>, BufferError> {
-        let [pairs] = self.plan.buffers.dims(routes.slot_of_row)?;
-        let (offsets, slot_of_row) = (routes.offsets, routes.slot_of_row);
-        match weight {
-            LinearWeight::Bf16(weight) => {
-                let out = self.buffer(name, &[pairs, width])?;
-                self.push(GroupedLinearBf16 {
-                    x,
-                    weight,
-                    offsets,
-                    slot_of_row,
-                    out,
-                    source,
-                });
-                Ok(out)
-            }
-            LinearWeight::W8A8 {
-                weight,
-                scale: weight_scale,
-            } => {
-                let (codes, scale) = self.quantize(x, name)?;
-                let out = self.buffer(name, &[pairs, width])?;
-                self.push(GroupedLinearW8A8 {
-                    codes,
-                    scale,
-                    weight,
-                    weight_scale,
-                    offsets,
-                    slot_of_row,
-                    out,
-                    source,
-                });
-                Ok(out)
-            }
-        }
-    }
-
     fn head(&mut self, hidden: Buf<bf16>, shape: &StepShape) -> Result<(), PlanError> {
         let (r, vocab) = (shape.outputs, self.layout.config().vocab);
         let out_rows = self.step.out_rows;
@@ -524,7 +417,7 @@ impl Builder<'_> {
             self.output
         };
         let (name, weight) = ("logits", self.layout.lm_head);
-        let logits = match self.layout.split().ranks {
+        let logits = match self.layout.split().tensor_ranks() {
             1 => {
                 let logits = self.plan.buffers.declare(name, &[r, vocab], role)?;
                 self.push(LmHead {
@@ -586,11 +479,4 @@ impl Builder<'_> {
         }
         Ok(())
     }
-}
-
-/// Where token-expert pairs stand once they are grouped.
-struct Routes {
-    offsets: Buf<u32>,
-    slot_of_row: Buf<u32>,
-    row_of_slot: Buf<u32>,
 }

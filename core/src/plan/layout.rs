@@ -1,6 +1,6 @@
 //! A model's weights and state as buffers: which there are, their names, shapes and handles.
 
-use super::PlanError;
+use super::{PlanError, Split};
 use crate::buffer::{Buf, BufferError, BufferTable, Role};
 use crate::config::{AttentionConfig, DeltaNetConfig, Mixer, ModelConfig};
 use crate::numerics::bf16;
@@ -47,19 +47,6 @@ pub struct Capacity {
     pub page_size: usize,
     /// Rows of the rotary table: one more than the last position.
     pub max_positions: usize,
-}
-
-/// One rank of several that share a model by splitting its heads, experts' columns and vocabulary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct Split {
-    pub rank: usize,
-    pub ranks: usize,
-}
-
-impl Split {
-    /// A model on one device.
-    pub const WHOLE: Split = Split { rank: 0, ranks: 1 };
 }
 
 /// Weights of a linear layer, `[.., N, K]`.
@@ -184,14 +171,14 @@ impl ModelLayout {
     ) -> Result<ModelLayout, PlanError> {
         spec.config.validate()?;
         check_capacity(&spec.config, &capacity)?;
-        check_split(&spec.config, split)?;
-        let local = local_config(&spec.config, split.ranks);
+        split.check(&spec.config)?;
+        let local = split.local_config(&spec.config);
         let mut d = Declare {
             table: BufferTable::default(),
             spec: &spec,
             local: &local,
             capacity: &capacity,
-            ranks: split.ranks,
+            split,
         };
         let c = &spec.config;
         let embedding = d.weight("embed_tokens.weight", &[c.vocab, c.hidden])?;
@@ -242,7 +229,7 @@ impl ModelLayout {
         &self.spec.config
     }
 
-    /// The sizes of this rank's part: its heads, its columns of the experts and of the vocabulary.
+    /// The sizes of this rank's part: its heads, its experts or its columns of them, its part of the vocabulary.
     pub fn local(&self) -> &ModelConfig {
         &self.local
     }
@@ -250,52 +237,6 @@ impl ModelLayout {
     /// Which rank this is.
     pub fn split(&self) -> Split {
         self.split
-    }
-}
-
-/// What each of several ranks computes by itself. The hidden size is never split.
-fn local_config(config: &ModelConfig, ranks: usize) -> ModelConfig {
-    let mut local = config.clone();
-    local.attention.heads /= ranks;
-    local.attention.kv_heads /= ranks;
-    local.delta_net.key_heads /= ranks;
-    local.delta_net.value_heads /= ranks;
-    local.moe.intermediate /= ranks;
-    local.moe.shared_intermediate /= ranks;
-    local.vocab /= ranks;
-    local
-}
-
-fn check_split(config: &ModelConfig, split: Split) -> Result<(), PlanError> {
-    let Split { rank, ranks } = split;
-    let refuse = |field, found, expected| {
-        Err(PlanError::Shape {
-            field,
-            found,
-            expected,
-        })
-    };
-    if ranks == 0 || rank >= ranks {
-        return refuse("rank", rank, format!("below the number of ranks, {ranks}"));
-    }
-    if config.tied_embeddings && ranks > 1 {
-        let expected = "1 where the head reads the embedding table".into();
-        return refuse("ranks", ranks, expected);
-    }
-    let divided = [
-        ("num_key_value_heads", config.attention.kv_heads),
-        ("linear_num_key_heads", config.delta_net.key_heads),
-        ("hidden_size", config.hidden),
-        ("moe_intermediate_size", config.moe.intermediate),
-        (
-            "shared_expert_intermediate_size",
-            config.moe.shared_intermediate,
-        ),
-        ("vocab_size", config.vocab),
-    ];
-    match divided.into_iter().find(|(_, n)| n % ranks != 0) {
-        Some((field, found)) => refuse(field, found, format!("a multiple of {ranks} ranks")),
-        None => Ok(()),
     }
 }
 
@@ -323,7 +264,7 @@ struct Declare<'a> {
     table: BufferTable,
     spec: &'a ModelSpec,
     local: &'a ModelConfig,
-    ranks: usize,
+    split: Split,
     capacity: &'a Capacity,
 }
 
@@ -363,9 +304,10 @@ impl Declare<'_> {
         n: usize,
         k: usize,
     ) -> Result<LinearWeight, BufferError> {
+        let ranks = self.split.tensor_ranks();
         match self.spec.format(module) {
-            LinearFormat::Bf16 => self.linear(module, &[n / self.ranks, k]),
-            LinearFormat::W8A8 => self.linear(module, &[n, k / self.ranks]),
+            LinearFormat::Bf16 => self.linear(module, &[n / ranks, k]),
+            LinearFormat::W8A8 => self.linear(module, &[n, k / ranks]),
         }
     }
 
@@ -402,7 +344,11 @@ impl Declare<'_> {
             a_log: self.weight(&format!("{m}.A_log"), &[d.value_heads])?,
             dt_bias: self.weight(&format!("{m}.dt_bias"), &[d.value_heads])?,
             norm: self.weight(&format!("{m}.norm.weight"), &[d.value_dim])?,
-            out_proj: self.output_linear(&format!("{m}.out_proj"), h, values * self.ranks)?,
+            out_proj: self.output_linear(
+                &format!("{m}.out_proj"),
+                h,
+                values * self.split.tensor_ranks(),
+            )?,
             conv_state: self.state(
                 format!("{p}.conv_state"),
                 &[slots, d.conv_width - 1, channels],
@@ -424,7 +370,7 @@ impl Declare<'_> {
             q_proj: self.linear(&format!("{m}.q_proj"), &[2 * q, h])?,
             k_proj: self.linear(&format!("{m}.k_proj"), &[kv, h])?,
             v_proj: self.linear(&format!("{m}.v_proj"), &[kv, h])?,
-            o_proj: self.output_linear(&format!("{m}.o_proj"), h, q * self.ranks)?,
+            o_proj: self.output_linear(&format!("{m}.o_proj"), h, q * self.split.tensor_ranks())?,
             q_norm: self.weight(&format!("{m}.q_norm.weight"), &[a.head_dim])?,
             k_norm: self.weight(&format!("{m}.k_norm.weight"), &[a.head_dim])?,
             k_cache: self.state(format!("{p}.k_cache"), &cache)?,
@@ -433,21 +379,25 @@ impl Declare<'_> {
     }
 
     fn moe(&mut self, p: &str) -> Result<MoeBuffers, BufferError> {
-        let (h, e, ranks) = (self.spec.config.hidden, &self.local.moe, self.ranks);
+        let (h, e) = (self.spec.config.hidden, &self.local.moe);
+        let (experts, cut) = (
+            self.spec.config.moe.experts,
+            self.split.expert_column_ranks(),
+        );
         let (i, s, m) = (e.intermediate, e.shared_intermediate, format!("{p}.mlp"));
         Ok(MoeBuffers {
-            gate: self.linear(&format!("{m}.gate"), &[e.experts, h])?,
+            gate: self.linear(&format!("{m}.gate"), &[experts, h])?,
             gate_up: self.linear(&format!("{m}.experts.gate_up_proj"), &[e.experts, 2 * i, h])?,
             down: self.linear(
                 &format!("{m}.experts.down_proj"),
-                &[e.experts, h / ranks, i * ranks],
+                &[e.experts, h / cut, i * cut],
             )?,
             shared_gate: self.linear(&format!("{m}.shared_expert_gate"), &[1, h])?,
             shared_gate_up: self.linear(&format!("{m}.shared_expert.gate_up_proj"), &[2 * s, h])?,
             shared_down: self.output_linear(
                 &format!("{m}.shared_expert.down_proj"),
                 h,
-                s * self.ranks,
+                s * self.split.tensor_ranks(),
             )?,
         })
     }

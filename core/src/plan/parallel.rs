@@ -1,15 +1,17 @@
-//! Tensor parallelism that changes no byte: where a rank's plan differs from the whole model's, which part of each weight
-//! a rank holds, and a lockstep runner that shows it.
+//! Tensor and expert parallelism that change no byte: where a rank's plan differs from the whole model's, which part of each
+//! weight a rank holds, and a lockstep runner that shows it.
 //!
 //! - Heads (attention, delta net), the experts' inner columns and the vocabulary are cut by *output*: nothing is summed.
 //! - A W8A8 linear over cut columns is cut by K: row maxima are reduced as maxima, i32 sums as sums, and scaled once.
 //! - A bf16 linear over cut columns first gathers its input, then is cut by output: a float sum is never cut.
 //! - Experts' second projections are cut by output on gathered inputs, in either format: their rows stay those of one device.
+//! - Where ranks hold whole experts instead, each computes the rows of its own; bf16 rows are exchanged and every rank adds
+//!   them in slot order (`routed_experts`). Partial sums never travel.
 //! - The residual stream, norms, router and embedding are the same on every rank.
 
 use super::forward::Builder;
-use super::layout::{LinearFormat, LinearWeight, ModelLayout, ModelSpec, Split};
-use super::{Plan, PlanError};
+use super::layout::{LinearFormat, LinearWeight, ModelLayout, ModelSpec};
+use super::{Plan, PlanError, Split};
 use crate::backend::{Backend, BackendError, Instance, Place, PlanId};
 use crate::buffer::{Buf, BufferDecl, BufferError};
 use crate::launch::Launch;
@@ -28,16 +30,17 @@ impl Builder<'_> {
         weight: LinearWeight,
         name: &str,
     ) -> Result<Buf<bf16>, BufferError> {
-        if self.layout.split().ranks == 1 {
+        let ranks = self.layout.split().tensor_ranks();
+        if ranks == 1 {
             let [out] = self.linears(x, [(weight, name)])?;
             return Ok(out);
         }
         match weight {
             LinearWeight::Bf16(_) => {
-                let x = self.all_columns(x, &format!("{name}.in"))?;
+                let x = self.all_columns(x, ranks, &format!("{name}.in"))?;
                 let part = format!("{name}.part");
                 let [out] = self.linears(x, [(weight, part.as_str())])?;
-                self.all_columns(out, name)
+                self.all_columns(out, ranks, name)
             }
             LinearWeight::W8A8 { weight, scale } => self.k_split(x, weight, scale, name),
         }
@@ -89,10 +92,11 @@ impl Builder<'_> {
     pub(super) fn all_columns(
         &mut self,
         x: Buf<bf16>,
+        ranks: usize,
         name: &str,
     ) -> Result<Buf<bf16>, BufferError> {
         let [rows, part] = self.plan.buffers.dims(x)?;
-        match self.layout.split().ranks {
+        match ranks {
             1 => Ok(x),
             ranks => {
                 let out = self.buffer(name, &[rows, part * ranks])?;
@@ -116,11 +120,15 @@ pub fn cut_weight(spec: &ModelSpec, split: Split, decl: &BufferDecl, bytes: &[u8
     let size = decl.dtype.size();
     let per_expert = decl.name.contains(".experts.");
     let matrices = if per_expert { decl.shape[0] } else { 1 };
+    let own = match per_expert {
+        true => split.experts(matrices),
+        false => 0..1,
+    };
     let matrix = bytes.len() / matrices;
     let n = decl.shape[usize::from(per_expert)];
     let row = matrix / n;
     let mut out = Vec::new();
-    for matrix in bytes.chunks_exact(matrix) {
+    for matrix in bytes.chunks_exact(matrix).take(own.end).skip(own.start) {
         match cut(spec, split, decl, n, row / size) {
             Cut::Whole => out.extend_from_slice(matrix),
             Cut::Rows(ranges) => ranges
@@ -135,9 +143,13 @@ pub fn cut_weight(spec: &ModelSpec, split: Split, decl: &BufferDecl, bytes: &[u8
 }
 
 fn cut(spec: &ModelSpec, split: Split, decl: &BufferDecl, n: usize, k: usize) -> Cut {
+    let ranks = match decl.name.contains(".experts.") {
+        true => split.expert_column_ranks(),
+        false => split.tensor_ranks(),
+    };
     let part = |from: usize, count: usize| {
-        let each = count / split.ranks;
-        from + split.rank * each..from + (split.rank + 1) * each
+        let (each, rank) = (count / ranks, split.rank % ranks);
+        from + rank * each..from + (rank + 1) * each
     };
     let module = decl
         .name
@@ -264,6 +276,7 @@ impl Ranks {
                         Ok(())
                     })?;
                 }
+                Launch::ExchangeSlotRows(op) => self.exchange_rows(plans, op)?,
                 _ => {
                     for ((_, instance), (_, id)) in self.ranks.iter_mut().zip(&plans.plans) {
                         instance.run_range(*id, at..at + 1)?;
@@ -282,16 +295,7 @@ impl Ranks {
         combine: impl Fn(&[&[E]], &mut [E]) -> Result<(), BackendError>,
     ) -> Result<(), BackendError> {
         let buffers = &plans.plans[0].0.buffers;
-        let mut parts = Vec::new();
-        for ((_, instance), (_, id)) in self.ranks.iter_mut().zip(&plans.plans) {
-            let mut part = vec![E::default(); buffers.get(x.id())?.elements()];
-            instance.read(
-                Place::Plan(*id, x.id()),
-                0,
-                bytemuck::cast_slice_mut(&mut part),
-            )?;
-            parts.push(part);
-        }
+        let parts = self.contents(plans, x)?;
         let mut joined = vec![E::default(); buffers.get(out.id())?.elements()];
         let parts: Vec<&[E]> = parts.iter().map(Vec::as_slice).collect();
         combine(&parts, &mut joined)?;
@@ -299,5 +303,46 @@ impl Ranks {
             instance.write(Place::Plan(*id, out.id()), 0, bytemuck::cast_slice(&joined))?;
         }
         Ok(())
+    }
+
+    /// Each rank looks for the rows by its own offsets, as a device would.
+    fn exchange_rows(
+        &mut self,
+        plans: &RankPlans,
+        op: &ExchangeSlotRows,
+    ) -> Result<(), BackendError> {
+        let [pairs, width] = plans.plans[0].0.buffers.dims(op.out)?;
+        let (parts, offsets) = (
+            self.contents(plans, op.x)?,
+            self.contents(plans, op.offsets)?,
+        );
+        let parts: Vec<&[bf16]> = parts.iter().map(Vec::as_slice).collect();
+        let mut joined = vec![bf16::ZERO; pairs * width];
+        for (((_, instance), (_, id)), offsets) in
+            self.ranks.iter_mut().zip(&plans.plans).zip(&offsets)
+        {
+            exchange_slot_rows(&parts, offsets, width, &mut joined)
+                .map_err(|found| exchange_error(found, pairs))?;
+            let out = Place::Plan(*id, op.out.id());
+            instance.write(out, 0, bytemuck::cast_slice(&joined))?;
+        }
+        Ok(())
+    }
+
+    /// What every rank has in a buffer.
+    fn contents<E: HostElement>(
+        &mut self,
+        plans: &RankPlans,
+        buffer: Buf<E>,
+    ) -> Result<Vec<Vec<E>>, BackendError> {
+        let elements = plans.plans[0].0.buffers.get(buffer.id())?.elements();
+        let mut contents = Vec::new();
+        for ((_, instance), (_, id)) in self.ranks.iter_mut().zip(&plans.plans) {
+            let mut content = vec![E::default(); elements];
+            let place = Place::Plan(*id, buffer.id());
+            instance.read(place, 0, bytemuck::cast_slice_mut(&mut content))?;
+            contents.push(content);
+        }
+        Ok(contents)
     }
 }
