@@ -1,15 +1,19 @@
 //! Teeth: kernels with a fault that can be switched on. Off, golden must find nothing; on, it must
 //! find something. An operation or layerlet without a mutant fails, as does a survivor.
 
+mod dense;
+mod head;
+mod layerlets;
+mod mixers;
 mod norms;
 
 use crate::checks::fixtures::{Scope, check};
 use crate::fixture::{Fixture, FixtureError};
 use comfy_table::{Table, presets};
 use layerlet_core::backend::{Backend, BackendError, DeviceIdentity, Instance};
-use layerlet_core::buffer::BufferTable;
-use layerlet_core::launch::{Launch, LaunchError, Layerlet, OPERATIONS};
-use layerlet_core::memory::Memory;
+use layerlet_core::buffer::{Buf, BufferTable};
+use layerlet_core::launch::{Launch, LaunchError, Layerlet, OPERATIONS, Operation};
+use layerlet_core::memory::{HostElement, Memory};
 use layerlet_core::reference::{Execute, HostInstance};
 use serde::Serialize;
 
@@ -26,6 +30,9 @@ pub struct Mutant {
 /// Runs a launch of the mutant's operation, with the fault or without.
 pub type Kernel = fn(&Launch, &mut Memory<'_>, bool) -> Result<(), LaunchError>;
 
+/// The same for one operation.
+type Typed<O> = fn(&O, &mut Memory<'_>, bool) -> Result<(), LaunchError>;
+
 /// Makes a [`Kernel`] from a function on the operation itself.
 macro_rules! mutant {
     ($name:literal, $fault:literal, $variant:ident, $kernel:expr) => {
@@ -33,7 +40,10 @@ macro_rules! mutant {
             op: $name,
             fault: $fault,
             kernel: |launch, memory, fault| match launch {
-                layerlet_core::launch::Launch::$variant(op) => $kernel(op, memory, fault),
+                layerlet_core::launch::Launch::$variant(op) => {
+                    let kernel: $crate::teeth::Typed<layerlet_core::ops::$variant> = $kernel;
+                    kernel(op, memory, fault)
+                }
                 other => other.run(memory),
             },
         }
@@ -41,9 +51,34 @@ macro_rules! mutant {
 }
 use mutant;
 
+/// Runs the definition on changed operands: what a kernel gives that reads the wrong ones.
+fn misread<E: HostElement>(
+    op: &impl Operation,
+    memory: &mut Memory<'_>,
+    operand: Buf<E>,
+    fault: bool,
+    change: impl FnOnce(&mut [E]),
+) -> Result<(), LaunchError> {
+    let kept = memory.get(operand).to_vec();
+    if fault {
+        change(memory.get_mut(operand));
+    }
+    let outcome = op.run(memory);
+    memory.get_mut(operand).copy_from_slice(&kept);
+    outcome
+}
+
 /// Every planted mutant.
 pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
-    [norms::MUTANTS].into_iter().flatten()
+    [
+        dense::MUTANTS,
+        head::MUTANTS,
+        layerlets::MUTANTS,
+        mixers::MUTANTS,
+        norms::MUTANTS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// A backend on which one operation runs as a mutant and all others by their definition.
