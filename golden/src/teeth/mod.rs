@@ -6,6 +6,7 @@ mod head;
 mod layerlets;
 mod mixers;
 mod norms;
+mod parallel_experts;
 
 use crate::checks::fixtures::{Scope, check};
 use crate::fixture::{Fixture, FixtureError};
@@ -76,6 +77,7 @@ pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
         layerlets::MUTANTS,
         mixers::MUTANTS,
         norms::MUTANTS,
+        parallel_experts::MUTANTS,
     ]
     .into_iter()
     .flatten()
