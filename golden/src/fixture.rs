@@ -272,11 +272,12 @@ fn build(
 fn launches(file: &File, places: &BTreeMap<&str, u32>) -> Result<Vec<Launch>, String> {
     file.launch
         .iter()
-        .map(|table| launch(table, places))
+        .map(|table| launch_of(table, places))
         .collect()
 }
 
-fn launch(table: &toml::Table, places: &BTreeMap<&str, u32>) -> Result<Launch, String> {
+/// One launch from its table, over buffers of these names.
+pub fn launch_of(table: &toml::Table, places: &BTreeMap<&str, u32>) -> Result<Launch, String> {
     let op = table
         .get("op")
         .and_then(toml::Value::as_str)

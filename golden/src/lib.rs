@@ -8,6 +8,7 @@ pub mod candidate;
 pub mod case;
 pub mod checks;
 pub mod compare;
+pub mod external;
 pub mod fixture;
 pub mod generate;
 pub mod prove;
