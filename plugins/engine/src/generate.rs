@@ -1,4 +1,7 @@
 //! The generation loop of one sequence: the prompt in chunks, then token by token.
+//!
+//! Invariants: a request is refused before its first step or runs to its end; its tokens depend on
+//! prompt, sampling parameters and seed alone, never on the chunks.
 
 use crate::error::EngineError;
 use crate::model::Model;
@@ -77,8 +80,10 @@ fn check(model: &Model, request: &Request<'_>) -> Result<(), EngineError> {
             "at least one token",
         ));
     }
-    if request.max_tokens == 0 || request.chunk == 0 {
-        return Err(EngineError::request("max_tokens or chunk", 0, "at least 1"));
+    for (what, value) in [("max_tokens", request.max_tokens), ("chunk", request.chunk)] {
+        if value == 0 {
+            return Err(EngineError::request(what, 0, "at least 1"));
+        }
     }
     let capacity = model.layout().capacity();
     let room = capacity

@@ -1,4 +1,6 @@
 //! Text to ids and back, by the checkpoint's `tokenizer.json`.
+//!
+//! Invariant: the texts of a [`TextStream`] joined are the text of its ids decoded at once.
 
 use crate::error::EngineError;
 use std::path::Path;
@@ -46,6 +48,7 @@ impl Tokenizer {
             tokenizer: self,
             ids: Vec::new(),
             context: 0,
+            whole: 0,
             said: 0,
         }
     }
@@ -57,7 +60,9 @@ pub struct TextStream<'a> {
     ids: Vec<u32>,
     /// Ids from here on are decoded again: a tokenizer may join neighbours.
     context: usize,
-    /// Ids whose text has been said.
+    /// Ids up to here end with a whole character, all of it said.
+    whole: usize,
+    /// Bytes of the text from `context` on that have been said.
     said: usize,
 }
 
@@ -65,25 +70,31 @@ impl TextStream<'_> {
     /// Text that the next id completes; empty while a character is incomplete.
     pub fn push(&mut self, id: u32) -> Result<String, EngineError> {
         self.ids.push(id);
-        let (before, all) = self.texts()?;
-        if all.len() <= before.len() || all.ends_with(char::REPLACEMENT_CHARACTER) {
-            return Ok(String::new());
+        let all = self.tokenizer.decode(&self.ids[self.context..])?;
+        let settled = settled(&all);
+        let text = settled.get(self.said..).unwrap_or_default().to_string();
+        self.said += text.len();
+        if settled.len() == all.len() && !text.is_empty() {
+            self.context = self.whole;
+            self.whole = self.ids.len();
+            let again = self.tokenizer.decode(&self.ids[self.context..])?;
+            self.said = again.len();
         }
-        let text = all[before.len()..].to_string();
-        self.context = self.said;
-        self.said = self.ids.len();
         Ok(text)
     }
 
     /// What is left when no id follows: an incomplete character becomes U+FFFD.
     pub fn finish(self) -> Result<String, EngineError> {
-        let (before, all) = self.texts()?;
-        Ok(all.get(before.len()..).unwrap_or_default().to_string())
-    }
-
-    fn texts(&self) -> Result<(String, String), EngineError> {
-        let before = self.tokenizer.decode(&self.ids[self.context..self.said])?;
         let all = self.tokenizer.decode(&self.ids[self.context..])?;
-        Ok((before, all))
+        Ok(all.get(self.said..).unwrap_or_default().to_string())
     }
+}
+
+/// A text without what the next ids may still change: the bytes of an incomplete character, three at
+/// most, which are decoded to one U+FFFD or to one each.
+fn settled(text: &str) -> &str {
+    (0..3).fold(text, |text, _| {
+        text.strip_suffix(char::REPLACEMENT_CHARACTER)
+            .unwrap_or(text)
+    })
 }

@@ -182,12 +182,12 @@ fn every_parameter_is_filled_exactly_once() {
     check(
         "bf16",
         &gone("model.norm.weight"),
-        "no file holds norm.weight",
+        "model.safetensors: no tensor norm.weight",
     );
     check(
         "quark",
         &gone("model.language_model.layers.2.mlp.experts.7.down_proj.weight"),
-        "no file holds layers.2.mlp.experts.7.down_proj.weight (nor layers.2.mlp.experts.down_proj)",
+        "model.safetensors: no tensor layers.2.mlp.experts.7.down_proj.weight (nor layers.2.mlp.experts.down_proj)",
     );
     // A layout that nobody here knows: the parameter is missing before the stranger is.
     check(
@@ -196,12 +196,12 @@ fn every_parameter_is_filled_exactly_once() {
             d.get("model.layers.2.mlp.experts.down_proj").name =
                 "model.layers.2.mlp.experts.w2".into()
         },
-        "no file holds layers.2.mlp.experts.0.down_proj.weight (nor layers.2.mlp.experts.down_proj)",
+        "model.safetensors: no tensor layers.2.mlp.experts.0.down_proj.weight (nor layers.2.mlp.experts.down_proj)",
     );
     check(
         "bf16",
         &|d| d.add("model.layers.2.mlp.experts.w2", Dtype::I8, &[1], vec![0]),
-        "1 tensor is part of no parameter of this model: model.layers.2.mlp.experts.w2",
+        "model.safetensors: 1 tensor is part of no parameter of this model: model.layers.2.mlp.experts.w2",
     );
     check(
         "bf16",
@@ -210,7 +210,7 @@ fn every_parameter_is_filled_exactly_once() {
                 d.add(&format!("x.{i}"), Dtype::I8, &[1], vec![0]);
             }
         },
-        "10 tensors are part of no parameter of this model: x.0, x.1, x.2, x.3, x.4, x.5, x.6, x.7, and 2 more",
+        "model.safetensors: 10 tensors are part of no parameter of this model: x.0, x.1, x.2, x.3, x.4, x.5, x.6, x.7, and 2 more",
     );
     check(
         "bf16",
@@ -244,7 +244,7 @@ fn every_parameter_is_filled_exactly_once() {
     check(
         "bf16",
         &|d| d.add("mtp.norm.weight", Dtype::BF16, &[64], vec![0; 128]),
-        "no file holds mtp.fc.weight",
+        "model.safetensors: no tensor mtp.fc.weight",
     );
 }
 

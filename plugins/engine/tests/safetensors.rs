@@ -102,7 +102,7 @@ fn hostile_headers_are_refused_by_name() {
     check(
         r#"{"__metadata__":{},"__metadata__":{}}"#,
         0,
-        "header: __metadata__ is there twice at line 1 column 36",
+        "header: __metadata__ is there twice at line 1 column 33",
     );
 }
 

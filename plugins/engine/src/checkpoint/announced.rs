@@ -19,9 +19,7 @@ impl Config {
     /// The model that the config announces: W8A8 are the linears that its quantisation does not exclude.
     /// Where there are files, they decide: [`Checkpoint::spec`](super::Checkpoint::spec).
     pub fn announced_spec(&self) -> ModelSpec {
-        let linears = parameters(&self.model)
-            .into_iter()
-            .filter(|p| p.kept == Kept::Linear);
+        let linears = parameters(&self.model).filter(|p| p.kept == Kept::Linear);
         let formats = linears.filter_map(|parameter| {
             let quark = self.quantization.as_ref()?;
             let first = parameter.split().next()?;

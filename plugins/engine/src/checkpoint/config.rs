@@ -3,6 +3,8 @@
 //! A field that changes what is computed is required, or has the one value this family can have; a
 //! field that says something else is refused by name. Defaults of transformers' config class are not
 //! used: the checkpoints differ from them.
+//!
+//! Invariant: a [`Config`] has passed `ModelConfig::validate`, and every refusal names file and field.
 
 use super::error::CheckpointError;
 use super::quark::QuarkConfig;
@@ -160,8 +162,16 @@ fn check_fixed(top: &Section, text: &Section) -> Result<(), CheckpointError> {
     text.one_of("mtp_use_dedicated_embeddings", &no)
 }
 
+/// More layers than any model has. The config alone sizes the list of layers, before a file could
+/// contradict it.
+const MAX_LAYERS: usize = 4096;
+
 fn read_layers(text: &Section) -> Result<Vec<Mixer>, CheckpointError> {
-    let count = text.size("num_hidden_layers")?;
+    let field = "num_hidden_layers";
+    let count = text.size(field)?;
+    if count > MAX_LAYERS {
+        return Err(text.error(field, format!("is {count}, expected at most {MAX_LAYERS}")));
+    }
     let interval = match text.get("full_attention_interval") {
         Some(_) => Some(text.size("full_attention_interval")?),
         None => None,

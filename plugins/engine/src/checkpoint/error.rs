@@ -28,15 +28,27 @@ pub enum CheckpointError {
         field: String,
         problem: String,
     },
-    /// A parameter of the model that no file holds.
-    #[error("no file holds {parameter}{}", alternative.as_ref().map(|a| format!(" (nor {a})")).unwrap_or_default())]
+    /// A parameter of the model that the checkpoint does not hold.
+    #[error("{file}: no tensor {parameter}{}", alternative.as_ref().map(|a| format!(" (nor {a})")).unwrap_or_default())]
     Missing {
+        file: String,
         parameter: String,
         alternative: Option<String>,
     },
     /// Tensors that are no parameters of this model.
-    #[error("{} part of no parameter of this model: {}", counted(*.count, "tensor is", "tensors are"), names.join(", "))]
-    Unknown { count: usize, names: Vec<String> },
+    #[error("{file}: {} part of no parameter of this model: {}", counted(*.count, "tensor is", "tensors are"), names.join(", "))]
+    Unknown {
+        file: String,
+        count: usize,
+        names: Vec<String>,
+    },
+    /// A weight of the loaded model that this loader leaves unwritten.
+    #[error("weights: {buffer} was filled with {written} of its {size} bytes")]
+    Unfilled {
+        buffer: String,
+        written: usize,
+        size: usize,
+    },
     /// A device that did not take the weights.
     #[error("weights: {0}")]
     Device(#[from] layerlet_core::backend::BackendError),

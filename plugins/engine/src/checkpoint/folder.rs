@@ -1,5 +1,8 @@
 //! Which files of a folder are the checkpoint: `model.safetensors`, or the shards that
 //! `model.safetensors.index.json` lists.
+//!
+//! Invariants: a tensor name is in one file only; the index lists every tensor of its shards, in the
+//! shard that holds it, and nothing else.
 
 use super::error::CheckpointError;
 use super::file::{TensorFile, TensorInfo};
@@ -85,6 +88,14 @@ impl TensorFiles {
     /// Names of the files.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|f| f.name.as_str())
+    }
+
+    /// Where somebody would look for a tensor: the one file, or the list of shards.
+    pub fn place(&self) -> &str {
+        match self.files.as_slice() {
+            [only] => &only.name,
+            _ => INDEX,
+        }
     }
 
     /// An error about a tensor, with its file.

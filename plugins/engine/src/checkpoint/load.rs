@@ -1,4 +1,7 @@
 //! Moves a checkpoint's weights into a model's buffers.
+//!
+//! Invariants: every weight buffer is written once, from its first byte to its last; bf16 and int8
+//! bytes go from the mapping to the backend without a copy in between, other types tensor by tensor.
 
 use super::resolve::{Stored, Weight};
 use super::{Checkpoint, CheckpointError, Kept, values};
@@ -113,13 +116,10 @@ impl Sink<'_> {
             let wanted = decl.role == Role::Weight && !made.contains(&decl.name.as_str());
             let written = self.written.get(&id).copied().unwrap_or(0);
             if wanted && written != decl.bytes() {
-                return Err(CheckpointError::Missing {
-                    parameter: format!(
-                        "{} ({written} of its {} bytes were filled)",
-                        decl.name,
-                        decl.bytes()
-                    ),
-                    alternative: None,
+                return Err(CheckpointError::Unfilled {
+                    buffer: decl.name.clone(),
+                    written,
+                    size: decl.bytes(),
                 });
             }
         }

@@ -2,8 +2,11 @@
 //! INT8.
 //!
 //! Opening maps the files and settles from their headers alone which tensor fills which parameter;
-//! bytes are read when they are loaded. After [`Checkpoint::open`] nothing can be missing, doubled,
-//! unknown or of the wrong shape.
+//! bytes are read when they are loaded.
+//!
+//! Invariants: after [`Checkpoint::open`] nothing can be missing, doubled, unknown or of the wrong
+//! shape; every refusal names the file; whatever the files say, memory stays in proportion to their
+//! headers.
 
 mod announced;
 mod config;
@@ -55,7 +58,6 @@ impl Checkpoint {
             notes.push("lm_head.weight repeats the embedding it is tied to; skipped".into());
         }
         let weights = parameters(&config.model)
-            .into_iter()
             .map(|parameter| resolver.weight(parameter))
             .collect::<Result<Vec<_>, _>>()?;
         let vision = resolver.finish()?;

@@ -139,21 +139,24 @@ impl Parameter {
     }
 }
 
-/// Every parameter of a model, in order of the forward pass.
-pub fn parameters(config: &ModelConfig) -> Vec<Parameter> {
+/// Every parameter of a model, in order of the forward pass. Lazy by layer, so that a config which
+/// announces more layers than the files hold costs no memory.
+pub fn parameters(config: &ModelConfig) -> impl Iterator<Item = Parameter> {
     let (vocab, hidden) = (config.vocab, config.hidden);
-    let mut all = vec![Parameter::bf16("embed_tokens", vocab, hidden)];
-    for (i, mixer) in config.layers.iter().enumerate() {
+    let embedding = std::iter::once(Parameter::bf16("embed_tokens", vocab, hidden));
+    let layers = config.layers.iter().enumerate().flat_map(|(i, mixer)| {
+        let mut all = Vec::new();
         layer(config, &format!("layers.{i}"), *mixer, &mut all);
-    }
-    all.push(norm("norm".into(), hidden));
+        all
+    });
+    let mut rest = vec![norm("norm".into(), hidden)];
     if !config.tied_embeddings {
-        all.push(Parameter::bf16("lm_head", vocab, hidden));
+        rest.push(Parameter::bf16("lm_head", vocab, hidden));
     }
     if config.mtp_layers > 0 {
-        mtp(config, &mut all);
+        mtp(config, &mut rest);
     }
-    all
+    embedding.chain(layers).chain(rest)
 }
 
 fn norm(module: String, width: usize) -> Parameter {

@@ -1,10 +1,12 @@
 //! `quantization_config` of AMD Quark, checked as vLLM checks it before it computes W8A8 INT8:
 //! per-channel symmetric static weights, per-token symmetric dynamic inputs. Everything else is
 //! refused by field, since its int8 numbers would mean something else.
+//!
+//! Invariant: where a [`QuarkConfig`] exists, an int8 weight is `q * scale[row]` and nothing else.
 
 use super::config::Section;
 use super::error::CheckpointError;
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
 /// A Quark W8A8 INT8 config.
@@ -102,6 +104,9 @@ fn require(section: &Section, field: &str, allowed: &[Value]) -> Result<(), Chec
     }
 }
 
+/// Memory of one compiled pattern, at most: a few bytes of text can ask for any amount.
+const MAX_PATTERN: usize = 1 << 18;
+
 fn read_exclude(section: &Section) -> Result<Vec<Exclude>, CheckpointError> {
     let field = "exclude";
     let entries = match section.get(field) {
@@ -116,7 +121,9 @@ fn read_exclude(section: &Section) -> Result<Vec<Exclude>, CheckpointError> {
         match text.strip_prefix("re:") {
             None => Ok(Exclude::Name(text.into())),
             // Python's re.match: anchored at the start only.
-            Some(pattern) => Regex::new(&format!("^(?:{pattern})"))
+            Some(pattern) => RegexBuilder::new(&format!("^(?:{pattern})"))
+                .size_limit(MAX_PATTERN)
+                .build()
                 .map(Exclude::Pattern)
                 .map_err(|e| section.error(field, format!("{text}: {e}"))),
         }

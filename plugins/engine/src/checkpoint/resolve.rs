@@ -1,4 +1,7 @@
-//! From the tensors of the files to the parameters of the model: each filled exactly once.
+//! From the tensors of the files to the parameters of the model.
+//!
+//! Invariants: a tensor is taken by one parameter or refused; a parameter's pieces have its dtype, its
+//! format and together its shape. Content is read only where it decides (zero points, a tied head).
 
 use super::error::CheckpointError;
 use super::folder::{TensorFiles, TensorRef};
@@ -175,6 +178,7 @@ impl<'a> Resolver<'a> {
         let weight = self.left.remove(&part.tensor).ok_or_else(|| {
             let whole = parameter.whole().map(|w| w.tensor);
             CheckpointError::Missing {
+                file: self.files.place().into(),
                 parameter: part.tensor.clone(),
                 alternative: whole.filter(|w| *w != part.tensor),
             }
@@ -303,6 +307,7 @@ impl<'a> Resolver<'a> {
             names.push(format!("and {} more", self.left.len() - SHOWN));
         }
         Err(CheckpointError::Unknown {
+            file: self.files.place().into(),
             count: self.left.len(),
             names,
         })

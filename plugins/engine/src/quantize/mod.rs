@@ -6,13 +6,19 @@
 //! Experts get their per-expert names, text tensors the prefix `model.language_model.`.
 //!
 //! Tensors are computed while they are written: memory holds the scales and one tensor.
+//!
+//! Invariants: nothing that exists is overwritten; the output opens only when it is complete; the input
+//! is read twice (scales, then codes), so that a value that has no code is found before anything is
+//! written.
 
 mod config;
 mod rows;
 mod shards;
+mod staging;
 mod tensors;
 
 use crate::checkpoint::{Checkpoint, CheckpointError, Stored};
+use staging::Staging;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -24,10 +30,11 @@ pub enum QuantizeError {
     Checkpoint(#[from] CheckpointError),
     #[error("{0} is int8 already")]
     AlreadyInt8(String),
-    #[error("tensor {tensor}, row {row}: {value} cannot be quantised")]
+    /// `row` indexes the tensor as it is in the file, without its last dimension.
+    #[error("tensor {tensor}, row {row:?}: {value} cannot be quantised")]
     NotFinite {
         tensor: String,
-        row: usize,
+        row: Vec<usize>,
         value: f32,
     },
     #[error("{}: {problem}", path.display())]
@@ -59,12 +66,13 @@ pub fn quantize(
 ) -> Result<Quantized, QuantizeError> {
     let checkpoint = Checkpoint::open(from)?;
     refuse_int8(&checkpoint)?;
-    prepare_folder(to)?;
+    let staging = Staging::new(to)?;
     let tensors = tensors::plan(&checkpoint)?;
     let linears = tensors.iter().filter(|t| t.is_codes()).count();
-    let (shards, bytes) = shards::write(to, &tensors, shard_bytes, progress)?;
-    config::write(to, &checkpoint)?;
-    let copied = copy_companions(from, to)?;
+    let (shards, bytes) = shards::write(staging.path(), &tensors, shard_bytes, progress)?;
+    config::write(staging.path(), &checkpoint)?;
+    let copied = copy_companions(from, staging.path())?;
+    staging.finish()?;
     Ok(Quantized {
         shards,
         bytes,
@@ -85,15 +93,6 @@ pub(crate) fn output_error(path: &Path, problem: impl ToString) -> QuantizeError
     QuantizeError::Output {
         path: path.into(),
         problem: problem.to_string(),
-    }
-}
-
-fn prepare_folder(to: &Path) -> Result<(), QuantizeError> {
-    std::fs::create_dir_all(to).map_err(|e| output_error(to, e))?;
-    let mut entries = std::fs::read_dir(to).map_err(|e| output_error(to, e))?;
-    match entries.next() {
-        Some(_) => Err(output_error(to, "the folder is not empty")),
-        None => Ok(()),
     }
 }
 

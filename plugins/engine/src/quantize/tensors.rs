@@ -1,7 +1,7 @@
 //! The tensors of the output: what they are called and how their bytes come about.
 
 use super::{QuantizeError, rows};
-use crate::checkpoint::{Checkpoint, Kept, TensorRef, Weight, widened};
+use crate::checkpoint::{Checkpoint, Kept, TensorInfo, TensorRef, Weight, widened};
 use rayon::prelude::*;
 use safetensors::Dtype;
 use std::borrow::Cow;
@@ -126,11 +126,8 @@ fn plan_linear<'a>(
             let rows = start..start + part.shape[0];
             start = rows.end;
             let columns = part.shape[1];
-            let scales = scales(
-                &info.name,
-                &values(checkpoint, piece.weight, &rows, columns),
-                columns,
-            )?;
+            let values = values(checkpoint, piece.weight, &rows, columns);
+            let scales = scales(info, rows.start, &values)?;
             let name = format!("model.language_model.{}", part.tensor);
             all.push(OutTensor {
                 name: format!("{name}_scale"),
@@ -151,18 +148,28 @@ fn plan_linear<'a>(
     Ok(())
 }
 
-fn scales(tensor: &str, values: &[f32], columns: usize) -> Result<Arc<[f32]>, QuantizeError> {
-    values
-        .chunks(columns)
-        .enumerate()
-        .map(|(row, values)| {
-            rows::scale(values).map_err(|value| QuantizeError::NotFinite {
-                tensor: tensor.into(),
-                row,
-                value,
-            })
+/// Scales of the rows from `start` on; the first row that has none is refused.
+fn scales(info: &TensorInfo, start: usize, values: &[f32]) -> Result<Arc<[f32]>, QuantizeError> {
+    let columns = info.shape[info.shape.len() - 1];
+    let scales: Vec<_> = values.par_chunks(columns).map(rows::scale).collect();
+    let named = scales.into_iter().enumerate().map(|(row, scale)| {
+        scale.map_err(|value| QuantizeError::NotFinite {
+            tensor: info.name.clone(),
+            row: index(start + row, &info.shape),
+            value,
         })
-        .collect()
+    });
+    named.collect()
+}
+
+/// Where a row is in a tensor of this shape.
+fn index(mut row: usize, shape: &[usize]) -> Vec<usize> {
+    let mut index = Vec::new();
+    for &size in shape[..shape.len() - 1].iter().rev() {
+        index.insert(0, row % size);
+        row /= size;
+    }
+    index
 }
 
 fn copy<'a>(checkpoint: &'a Checkpoint, tensor: TensorRef, text: bool) -> OutTensor<'a> {

@@ -1,12 +1,14 @@
 //! The oracles' checkpoints, and changed copies of them in memory.
 #![allow(dead_code)]
 
+pub mod micro;
+
 use layerlet_engine::checkpoint::{
     Bytes, Checkpoint, CheckpointError, Config, TensorFile, TensorFiles,
 };
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Folder of an oracle's checkpoint: `bf16`, `hf` or `quark`.
 pub fn tiny(name: &str) -> PathBuf {
@@ -78,6 +80,15 @@ impl Draft {
             )
         });
         safetensors::serialize(views, None).expect("a draft serialises")
+    }
+
+    /// Writes it as a folder's `config.json` and `model.safetensors`.
+    pub fn write(&self, folder: &Path) {
+        let write = |name: &str, content: &[u8]| {
+            std::fs::write(folder.join(name), content).expect("a temporary file");
+        };
+        write("config.json", self.config.to_string().as_bytes());
+        write("model.safetensors", &self.file());
     }
 
     pub fn open(&self) -> Result<Checkpoint, CheckpointError> {

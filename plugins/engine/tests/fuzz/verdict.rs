@@ -1,0 +1,135 @@
+//! What may come of reading damaged files: an error that names one of them, or exactly what the valid
+//! ones hold. The second is judged by another reader, the crate `safetensors`.
+
+use super::mutate::Files;
+use layerlet_core::backend::{Backend, Place};
+use layerlet_core::buffer::Role;
+use layerlet_core::plan::{Capacity, ModelLayout};
+use layerlet_core::reference::Reference;
+use layerlet_engine::checkpoint::{Checkpoint, Stored};
+use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Bytes that reading files of this size may take: a pattern or a list of layers has a fixed limit,
+/// the rest is in proportion.
+pub fn allowed_memory(size: usize) -> usize {
+    (4 << 20) + 32 * size
+}
+
+/// A checkpoint as loaded, and as the peer reads its files.
+pub struct Valid {
+    loaded: Loaded,
+    tensors: BTreeMap<String, (Dtype, Vec<u8>)>,
+}
+
+#[derive(PartialEq)]
+struct Loaded {
+    formats: Vec<(String, Stored)>,
+    buffers: BTreeMap<String, Vec<u8>>,
+}
+
+impl Valid {
+    pub fn read(dir: &Path, files: &Files) -> Valid {
+        let checkpoint = Checkpoint::open(dir).expect("the valid files open");
+        Valid {
+            loaded: load(&checkpoint).expect("the valid files load"),
+            tensors: by_peer(&checkpoint, files).expect("the valid files are well-formed"),
+        }
+    }
+
+    /// What is wrong with how these files were read.
+    pub fn judge(&self, dir: &Path, files: &Files) -> Result<(), String> {
+        let checkpoint = match Checkpoint::open(dir) {
+            Ok(checkpoint) => checkpoint,
+            Err(error) => return names_a_file(&error.to_string(), dir),
+        };
+        let tensors = by_peer(&checkpoint, files)?;
+        let tied = checkpoint.config.model.tied_embeddings;
+        let of_model = |name: &&String| !(tied && *name == "lm_head.weight");
+        let found: Vec<_> = tensors.keys().filter(of_model).collect();
+        let expected: Vec<_> = self.tensors.keys().filter(of_model).collect();
+        if found != expected {
+            return Err(format!("it was accepted with the tensors {found:?}"));
+        }
+        let Ok(loaded) = load(&checkpoint) else {
+            return Ok(());
+        };
+        // Damage to a weight or to its dtype is another valid checkpoint.
+        let same = tensors
+            .iter()
+            .all(|(name, tensor)| self.tensors.get(name) == Some(tensor));
+        let equal = |(name, bytes)| {
+            loaded.buffers.get(name) == Some(bytes) || (tied && name == "lm_head.weight")
+        };
+        let right = loaded.formats.len() + usize::from(tied) >= self.loaded.formats.len()
+            && self.loaded.buffers.iter().all(equal);
+        match same && !right {
+            true => Err("it was accepted, but its tensors landed elsewhere".into()),
+            false => Ok(()),
+        }
+    }
+}
+
+fn names_a_file(error: &str, dir: &Path) -> Result<(), String> {
+    let named = [".json", ".safetensors", &dir.display().to_string()];
+    match named.iter().any(|name| error.contains(name)) {
+        true => Ok(()),
+        false => Err(format!("the error names no file: {error}")),
+    }
+}
+
+fn load(checkpoint: &Checkpoint) -> Result<Loaded, String> {
+    let capacity = Capacity {
+        state_slots: 1,
+        kv_pages: 1,
+        page_size: 16,
+        max_positions: 1,
+    };
+    let layout = ModelLayout::new(checkpoint.spec(), capacity).map_err(|e| e.to_string())?;
+    let mut instance = Reference.open(layout.table()).map_err(|e| e.to_string())?;
+    let loaded = checkpoint.load(layout.table(), &["rope.table"], instance.as_mut(), |_| {});
+    loaded.map_err(|e| e.to_string())?;
+    let mut buffers = BTreeMap::new();
+    for (id, decl) in layout
+        .table()
+        .iter()
+        .filter(|(_, d)| d.role == Role::Weight)
+    {
+        let mut bytes = vec![0; decl.bytes()];
+        let read = instance.read(Place::Model(id), 0, &mut bytes);
+        read.map_err(|e| e.to_string())?;
+        buffers.insert(decl.name.clone(), bytes);
+    }
+    let weights = checkpoint.weights().iter();
+    Ok(Loaded {
+        formats: weights
+            .map(|w| (w.parameter.module.clone(), w.stored))
+            .collect(),
+        buffers,
+    })
+}
+
+/// The text model's tensors of the files that the loader has read, without prefixes.
+fn by_peer(
+    checkpoint: &Checkpoint,
+    files: &Files,
+) -> Result<BTreeMap<String, (Dtype, Vec<u8>)>, String> {
+    let mut all = BTreeMap::new();
+    for file in checkpoint.files().files() {
+        let read = SafeTensors::deserialize(&files[file]);
+        let read = read.map_err(|e| format!("{file} was accepted, the peer refuses it: {e}"))?;
+        for (name, view) in read
+            .iter()
+            .filter(|(name, _)| !name.starts_with("model.visual."))
+        {
+            let short = name.strip_prefix("model.").unwrap_or(name);
+            let short = short.strip_prefix("language_model.").unwrap_or(short);
+            let tensor = (view.dtype(), view.data().to_vec());
+            if all.insert(short.to_string(), tensor).is_some() {
+                return Err(format!("{short} is there twice and was accepted"));
+            }
+        }
+    }
+    Ok(all)
+}
