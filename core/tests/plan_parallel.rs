@@ -23,7 +23,7 @@ const FORMATS: [LinearFormat; 2] = [LinearFormat::Bf16, LinearFormat::W8A8];
 fn spec(format: LinearFormat) -> ModelSpec {
     let mut config = config();
     // Four ranks divide each of these.
-    (config.vocab, config.mtp_layers, config.moe.experts) = (92, 0, 12);
+    (config.vocab, config.moe.experts) = (92, 12);
     (config.attention.heads, config.attention.kv_heads) = (8, 4);
     (config.delta_net.key_heads, config.delta_net.value_heads) = (4, 12);
     let kinds = [
@@ -38,11 +38,12 @@ fn spec(format: LinearFormat) -> ModelSpec {
         "experts.gate_up_proj",
         "experts.down_proj",
     ];
-    let modules = (0..2).flat_map(|n| {
-        let mixer = kinds.map(|k| format!("layers.{n}.{k}"));
+    let layers = ["layers.0", "layers.1", "mtp.layers.0"];
+    let modules = layers.iter().flat_map(|layer| {
+        let mixer = kinds.map(|k| format!("{layer}.{k}"));
         mixer
             .into_iter()
-            .chain(moe.map(|k| format!("layers.{n}.mlp.{k}")))
+            .chain(moe.map(|k| format!("{layer}.mlp.{k}")))
     });
     ModelSpec {
         config,
@@ -221,7 +222,9 @@ fn run(case: Case) -> Vec<Outcome> {
 fn state(group: &mut Ranks, rank: usize) -> BTreeMap<String, Vec<u8>> {
     let (layout, instance) = group.rank(rank);
     let table = layout.table().clone();
-    let states = table.iter().filter(|(_, d)| d.role == Role::State);
+    // The draft head's caches stay as they were.
+    let of_model = |d: &BufferDecl| d.role == Role::State && !d.name.starts_with("mtp.");
+    let states = table.iter().filter(|(_, d)| of_model(d));
     states
         .map(|(id, decl)| {
             let mut bytes = vec![0; decl.bytes()];
@@ -332,6 +335,65 @@ fn ranks_without_rows_change_nothing() {
             }
             let one = run(Case::one(format, routes)).remove(0);
             assert_equal(case, &one, &found);
+        }
+    }
+}
+
+/// Tokens of a chain of drafts and the hidden state of the last, as every rank has them.
+fn drafts(case: Case) -> Vec<Vec<u8>> {
+    let mut group = open(case);
+    let shape = MtpShape {
+        step: shape(8, 1, 1, 4),
+        drafts: 3,
+    };
+    let plans = group.prepare(|layout| mtp(layout, &shape)).unwrap();
+    let tokens = ids(7, 5);
+    let step = SequenceStep {
+        tokens: &tokens,
+        start: 0,
+        pages: &[5, 1],
+        state_read: None,
+        state_writes: &[],
+        outputs: &[6],
+        sampling: None,
+    };
+    let hidden = ids(7 * config().hidden, 9);
+    let hidden: Vec<bf16> = hidden
+        .iter()
+        .map(|&n| round_bf16(n as f32 / 30.0 - 1.5))
+        .collect();
+    let (layout, _) = group.rank(0);
+    let input = StepInput::for_mtp(layout, &shape, &[step], &hidden).unwrap();
+    for (name, bytes) in input.buffers() {
+        group.write(&plans, name, bytes).unwrap();
+    }
+    group.run(&plans).unwrap();
+    let shown = [
+        "mtp.0.tokens",
+        "mtp.1.tokens",
+        "mtp.2.tokens",
+        "mtp.2.hidden",
+    ];
+    let of_rank = |rank| {
+        shown
+            .map(|name| group.read(&plans, rank, name).unwrap())
+            .concat()
+    };
+    (0..case.ranks).map(of_rank).collect()
+}
+
+#[test]
+fn ranks_draft_what_one_device_drafts() {
+    for (format, parallelism) in FORMATS.map(|f| MODES.map(|m| (f, m))).concat() {
+        let one = Case::one(format, Routes::Spread);
+        let expected = drafts(one).remove(0);
+        let case = Case {
+            parallelism,
+            ranks: 4,
+            ..one
+        };
+        for (rank, found) in drafts(case).iter().enumerate() {
+            assert!(*found == expected, "rank {rank}, {case:?}");
         }
     }
 }

@@ -2,6 +2,7 @@
 //! kernels come in by rewriting ([`super::fuse`]).
 
 use super::layout::*;
+use super::parallel::logits;
 use super::step::{Head, StepBuffers, StepShape};
 use super::{Plan, PlanError};
 use crate::buffer::{Buf, BufferError, Role};
@@ -409,41 +410,21 @@ impl Builder<'_> {
     }
 
     fn head(&mut self, hidden: Buf<bf16>, shape: &StepShape) -> Result<(), PlanError> {
-        let (r, vocab) = (shape.outputs, self.layout.config().vocab);
+        let r = shape.outputs;
         let out_rows = self.step.out_rows;
         let role = if shape.head == Head::Logits {
             Role::Output
         } else {
             self.output
         };
-        let (name, weight) = ("logits", self.layout.lm_head);
-        let logits = match self.layout.split().tensor_ranks() {
-            1 => {
-                let logits = self.plan.buffers.declare(name, &[r, vocab], role)?;
-                self.push(LmHead {
-                    x: hidden,
-                    out_rows,
-                    weight,
-                    logits,
-                });
-                logits
-            }
-            ranks => {
-                let part = self.buffer("logits.part", &[r, vocab / ranks])?;
-                self.push(LmHead {
-                    x: hidden,
-                    out_rows,
-                    weight,
-                    logits: part,
-                });
-                let logits = self.plan.buffers.declare(name, &[r, vocab], role)?;
-                self.push(AllGatherColumns {
-                    x: part,
-                    out: logits,
-                });
-                logits
-            }
-        };
+        let logits = logits(
+            &mut self.plan,
+            self.layout,
+            hidden,
+            out_rows,
+            "logits",
+            role,
+        )?;
         match (&shape.head, &self.step.sampling) {
             (Head::Logits, _) => Ok(()),
             (Head::Argmax, _) => {

@@ -15,6 +15,7 @@
 
 use super::forward::{Builder, Stream};
 use super::layout::{ModelLayout, MtpBuffers};
+use super::parallel::logits;
 use super::step::{Head, SequenceStep, StepBuffers, StepError, StepShape};
 use super::step_check::{check_counts, check_owners, check_sequence};
 use super::step_input::{StepInput, lay_out};
@@ -232,19 +233,15 @@ impl Pass<'_> {
         x: Buf<bf16>,
         out_rows: Buf<u32>,
     ) -> Result<Buf<u32>, BufferError> {
-        let logits = self.bf16(
-            &format!("{p}.logits"),
-            &[self.outputs, self.layout.config().vocab],
+        let name = format!("{p}.logits");
+        let logits = logits(
+            &mut self.plan,
+            self.layout,
+            x,
+            out_rows,
+            &name,
+            Role::Scratch,
         )?;
-        self.plan.launches.push(
-            LmHead {
-                x,
-                out_rows,
-                weight: self.layout.lm_head,
-                logits,
-            }
-            .into(),
-        );
         let tokens =
             self.plan
                 .buffers

@@ -13,7 +13,7 @@ use super::forward::Builder;
 use super::layout::{LinearFormat, LinearWeight, ModelLayout, ModelSpec};
 use super::{Plan, PlanError, Split};
 use crate::backend::{Backend, BackendError, Instance, Place, PlanId};
-use crate::buffer::{Buf, BufferDecl, BufferError};
+use crate::buffer::{Buf, BufferDecl, BufferError, Role};
 use crate::launch::Launch;
 use crate::memory::HostElement;
 use crate::numerics::bf16;
@@ -105,6 +105,42 @@ impl Builder<'_> {
             }
         }
     }
+}
+
+/// The logits of all ranks' parts of the vocabulary, a row for each of `out_rows`.
+pub(super) fn logits(
+    plan: &mut Plan,
+    layout: &ModelLayout,
+    x: Buf<bf16>,
+    out_rows: Buf<u32>,
+    name: &str,
+    role: Role,
+) -> Result<Buf<bf16>, BufferError> {
+    let [rows] = plan.buffers.dims(out_rows)?;
+    let (own, vocab) = (layout.local().vocab, layout.config().vocab);
+    let head = |plan: &mut Plan, logits| {
+        let weight = layout.lm_head;
+        plan.launches.push(
+            LmHead {
+                x,
+                out_rows,
+                weight,
+                logits,
+            }
+            .into(),
+        );
+    };
+    if own == vocab {
+        let logits = plan.buffers.declare(name, &[rows, vocab], role)?;
+        head(plan, logits);
+        return Ok(logits);
+    }
+    let part = format!("{name}.part");
+    let part = plan.buffers.declare(part, &[rows, own], Role::Scratch)?;
+    head(plan, part);
+    let out = plan.buffers.declare(name, &[rows, vocab], role)?;
+    plan.launches.push(AllGatherColumns { x: part, out }.into());
+    Ok(out)
 }
 
 /// How a weight of the whole model is cut: which of its rows, or which of its columns, a rank holds.
