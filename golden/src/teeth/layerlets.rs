@@ -169,7 +169,7 @@ pub const MUTANTS: &[Mutant] = &[
 ];
 
 /// Runs a fused launch stage by stage.
-fn stages(
+pub(super) fn stages(
     launch: &Launch,
     memory: &mut Memory<'_>,
     mut run: impl FnMut(&Launch, &mut Memory<'_>) -> Result<(), LaunchError>,

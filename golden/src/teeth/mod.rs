@@ -2,11 +2,17 @@
 //! find something. An operation or layerlet without a mutant fails, as does a survivor.
 
 mod dense;
+mod experts;
+mod greedy;
 mod head;
 mod layerlets;
 mod mixers;
+mod moe_layerlets;
 mod norms;
 mod parallel_experts;
+mod ranks;
+mod router;
+mod sampling;
 
 use crate::checks::fixtures::{Scope, check};
 use crate::fixture::{Fixture, FixtureError};
@@ -73,11 +79,17 @@ fn misread<E: HostElement>(
 pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
     [
         dense::MUTANTS,
+        experts::MUTANTS,
+        greedy::MUTANTS,
         head::MUTANTS,
         layerlets::MUTANTS,
         mixers::MUTANTS,
+        moe_layerlets::MUTANTS,
         norms::MUTANTS,
         parallel_experts::MUTANTS,
+        ranks::MUTANTS,
+        router::MUTANTS,
+        sampling::MUTANTS,
     ]
     .into_iter()
     .flatten()
