@@ -14,6 +14,7 @@ pub mod generate;
 pub mod prove;
 pub mod report;
 pub mod run;
+pub mod small_model;
 pub mod snapshot;
 pub mod teeth;
 

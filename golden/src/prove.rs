@@ -2,6 +2,7 @@
 
 use crate::candidate::Candidate;
 use crate::checks::fixtures::{Scope, check};
+use crate::checks::model::{self, Long};
 use crate::fixture::{Fixture, FixtureError};
 use crate::report::Report;
 use crate::teeth::{self, Teeth};
@@ -16,11 +17,18 @@ pub struct Options {
     pub filter: Option<String>,
     /// Check the CPU backend; the reference is always checked.
     pub cpu: bool,
-    /// Seeds of each fixture, and runs of each random check.
+    /// Seeds of each fixture; random checks scale with it.
     pub cases: u64,
-    /// One file instead of all fixtures.
+    /// Moves every seed but those that are pinned.
+    pub seed: u64,
+    /// The long forms of the checks that have one.
+    pub slow: bool,
+    /// One file instead of all fixtures, and no other checks.
     pub fixture: Option<PathBuf>,
 }
+
+/// Ways of each family for one `--cases`.
+const WAYS: u64 = 3;
 
 impl Options {
     fn wants(&self, name: &str) -> bool {
@@ -43,31 +51,86 @@ impl Options {
     }
 }
 
-/// Called before each check with its name.
-pub type Progress<'a> = &'a dyn Fn(&str);
+/// Told how far a run is.
+pub trait Progress {
+    /// So many checks will run.
+    fn total(&self, checks: usize);
+    /// The next one starts.
+    fn next(&self, name: &str);
+}
+
+/// A check with its name.
+type Job<'a> = (String, Box<dyn Fn() -> Result<Report, FixtureError> + 'a>);
 
 /// Runs every check.
-pub fn prove(options: &Options, progress: Progress<'_>) -> Result<Report, FixtureError> {
+pub fn prove(options: &Options, progress: &dyn Progress) -> Result<Report, FixtureError> {
     let started = Instant::now();
     let candidates = options.candidates();
     let backends: Vec<&dyn Backend> = candidates.iter().map(|c| c as &dyn Backend).collect();
     let pins = crate::folder().join("snapshots");
-    let scope = Scope {
-        backends: &backends,
-        seeds: options.cases,
-        pins: Some(Path::new(&pins)),
-        sweep: true,
-    };
+    let mut jobs = fixture_jobs(options, &backends, &pins)?;
+    if options.fixture.is_none() {
+        let others = model_jobs(options, &backends);
+        jobs.extend(others.into_iter().filter(|(name, _)| options.wants(name)));
+    }
+    progress.total(jobs.len());
     let mut report = Report::default();
-    for fixture in options.fixtures()? {
-        progress(&fixture.name);
-        report.merge(check(&fixture, &scope)?);
+    for (name, job) in jobs {
+        progress.next(&name);
+        report.merge(job()?);
     }
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
 
+fn fixture_jobs<'a>(
+    options: &'a Options,
+    backends: &'a [&'a dyn Backend],
+    pins: &'a Path,
+) -> Result<Vec<Job<'a>>, FixtureError> {
+    let job = |fixture: Fixture| -> Job<'a> {
+        let name = fixture.name.clone();
+        let run = move || {
+            let scope = Scope {
+                backends,
+                seeds: options.cases,
+                shift: options.seed,
+                pins: Some(pins),
+                sweep: true,
+            };
+            check(&fixture, &scope)
+        };
+        (name, Box::new(run))
+    };
+    Ok(options.fixtures()?.into_iter().map(job).collect())
+}
+
+fn model_jobs<'a>(options: &'a Options, backends: &'a [&'a dyn Backend]) -> Vec<Job<'a>> {
+    let scope = move || model::Scope {
+        backends,
+        cases: WAYS * options.cases,
+        seed: options.seed,
+        long: if options.slow {
+            Long::SLOW
+        } else {
+            Long::QUICK
+        },
+    };
+    let mut jobs: Vec<Job<'a>> = Vec::new();
+    for vary in model::FAMILIES {
+        let run = move || Ok(model::check_ways(vary, &scope()));
+        jobs.push((format!("{}: {}", model::OP, vary.variant()), Box::new(run)));
+    }
+    let run = move || Ok(model::check_ranks(&scope()));
+    jobs.push((format!("{}: ranks", model::OP), Box::new(run)));
+    let run = move || Ok(model::check_long(&scope()));
+    jobs.push((format!("{}: long text", model::OP), Box::new(run)));
+    jobs
+}
+
 /// Plants every mutant.
-pub fn bite(options: &Options, progress: Progress<'_>) -> Result<Teeth, FixtureError> {
-    teeth::bite(&options.fixtures()?, |op| options.wants(op), progress)
+pub fn bite(options: &Options, progress: &dyn Progress) -> Result<Teeth, FixtureError> {
+    let wanted = |op: &str| options.wants(op);
+    progress.total(teeth::mutants().filter(|m| wanted(m.op)).count());
+    teeth::bite(&options.fixtures()?, wanted, |op| progress.next(op))
 }

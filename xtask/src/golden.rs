@@ -1,7 +1,7 @@
 //! `cargo xtask golden`: proves that the backends' bytes are the reference's.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use layerlet_golden::prove::{self, Options};
+use layerlet_golden::prove::{self, Options, Progress};
 use layerlet_golden::report::Report;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,19 +9,25 @@ use std::time::Duration;
 #[derive(clap::Args)]
 pub struct Args {
     /// Only operations, layerlets and checks whose name contains this
-    #[arg(long)]
+    #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
     /// What is compared with the reference
     #[arg(long, value_enum, default_value = "all")]
     backend: Selection,
-    /// Seeds of each fixture
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Seeds of each fixture; random checks run in proportion
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     cases: u64,
+    /// Moves every random input but those that are pinned
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// The long forms too: 8,192 tokens, 20 times
+    #[arg(long)]
+    slow: bool,
     /// Check the checks: every planted fault must be found
     #[arg(long)]
     teeth: bool,
     /// Only this fixture file
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     fixture: Option<PathBuf>,
     /// Machine-readable output on stdout
     #[arg(long)]
@@ -43,6 +49,8 @@ pub fn run(args: &Args) -> Result<(), String> {
         filter: args.filter.clone(),
         cpu: args.backend != Selection::Reference,
         cases: args.cases,
+        seed: args.seed,
+        slow: args.slow,
         fixture: args.fixture.clone(),
     };
     match args.teeth {
@@ -52,24 +60,37 @@ pub fn run(args: &Args) -> Result<(), String> {
 }
 
 /// On stderr, and only where that is a terminal.
-fn progress() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    bar.set_style(
-        ProgressStyle::with_template("{spinner} {elapsed} {pos} {msg}")
-            .expect("the template is a constant"),
-    );
-    bar.enable_steady_tick(Duration::from_millis(100));
-    bar
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Bar {
+        let bar = ProgressBar::no_length();
+        let template = "{elapsed_precise} [{bar:30}] {pos}/{len} {msg}";
+        bar.set_style(
+            ProgressStyle::with_template(template)
+                .expect("the template is a constant")
+                .progress_chars("=> "),
+        );
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Bar(bar)
+    }
+}
+
+impl Progress for Bar {
+    fn total(&self, checks: usize) {
+        self.0.set_length(checks as u64);
+    }
+
+    fn next(&self, name: &str) {
+        self.0.inc(1);
+        self.0.set_message(name.to_string());
+    }
 }
 
 fn prove(args: &Args, options: &Options) -> Result<(), String> {
-    let bar = progress();
-    let report = prove::prove(options, &|name| {
-        bar.inc(1);
-        bar.set_message(name.to_string());
-    })
-    .map_err(|e| e.to_string())?;
-    bar.finish_and_clear();
+    let bar = Bar::new();
+    let report = prove::prove(options, &bar).map_err(|e| e.to_string())?;
+    bar.0.finish_and_clear();
     match args.json {
         true => print_json(&report)?,
         false => println!("{}", report.table()),
@@ -105,13 +126,9 @@ fn verdict(report: &Report) -> Result<(), String> {
 }
 
 fn teeth(args: &Args, options: &Options) -> Result<(), String> {
-    let bar = progress();
-    let teeth = prove::bite(options, &|name| {
-        bar.inc(1);
-        bar.set_message(name.to_string());
-    })
-    .map_err(|e| e.to_string())?;
-    bar.finish_and_clear();
+    let bar = Bar::new();
+    let teeth = prove::bite(options, &bar).map_err(|e| e.to_string())?;
+    bar.0.finish_and_clear();
     match args.json {
         true => print_json(&teeth)?,
         false => println!("{}", teeth.table()),

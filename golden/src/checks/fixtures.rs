@@ -1,9 +1,10 @@
 //! A fixture on every backend: pinned reference, kernels, fused kernels with their stages.
 
+use super::{Failure, agree, verdict};
 use crate::case::Case;
-use crate::compare::{Difference, compare};
+use crate::compare::compare;
 use crate::fixture::{Fixture, FixtureError};
-use crate::report::{Mismatch, Report};
+use crate::report::Report;
 use crate::run::{POISONS, Written, run};
 use crate::snapshot::{self, Pin};
 use layerlet_core::backend::{Backend, BackendError};
@@ -20,6 +21,8 @@ pub struct Scope<'a> {
     pub backends: &'a [&'a dyn Backend],
     /// Seeds of each fixture, the pinned one first.
     pub seeds: u64,
+    /// Added to every seed but the pinned ones.
+    pub shift: u64,
     /// Folder of the pins; none leaves them alone.
     pub pins: Option<&'a Path>,
     /// Values of a sweep: every one, or only its ends (the teeth need no more).
@@ -30,9 +33,10 @@ pub struct Scope<'a> {
 pub fn check(fixture: &Fixture, scope: &Scope<'_>) -> Result<Report, FixtureError> {
     let mut report = Report::default();
     for n in 0..scope.seeds {
-        let seed = fixture.seed() + n;
+        let shift = if n == 0 { 0 } else { scope.shift };
+        let seed = fixture.seed().wrapping_add(n).wrapping_add(shift);
         let case = fixture.case(seed)?;
-        let later = fixture.case(seed + LATER)?;
+        let later = fixture.case(seed.wrapping_add(LATER))?;
         check_case(fixture, &case, &later, n == 0, scope, &mut report);
     }
     if let Some(sweep) = fixture.sweep.as_ref().filter(|_| scope.sweep) {
@@ -108,35 +112,6 @@ pub fn check_backend(
     }
 }
 
-/// What went wrong with a case.
-#[derive(Debug, Default)]
-pub struct Failure {
-    /// First stage that differs.
-    pub stage: Option<String>,
-    /// Differing bytes.
-    pub difference: Option<Box<Difference>>,
-    /// Anything else.
-    pub message: Option<String>,
-}
-
-/// Compares a run with what is expected.
-pub fn verdict(
-    expected: &[Written],
-    found: Result<Vec<Written>, BackendError>,
-) -> Result<(), Failure> {
-    let found = found.map_err(|e| Failure {
-        message: Some(e.to_string()),
-        ..Failure::default()
-    })?;
-    match compare(expected, &found) {
-        None => Ok(()),
-        Some(difference) => Err(Failure {
-            difference: Some(Box::new(difference)),
-            ..Failure::default()
-        }),
-    }
-}
-
 /// Runs a fused case with its intermediates kept and names the first stage that differs.
 pub fn bisect(
     case: &Case,
@@ -191,10 +166,9 @@ fn check_refusal(
         let name = backend.identity().backend;
         let found = match run(*backend, case, later, POISONS[0]) {
             Err(_) => Ok(()),
-            Ok(_) => Err(Failure {
-                message: Some(format!("runs, the reference refuses it: {found}")),
-                ..Failure::default()
-            }),
+            Ok(_) => Err(Failure::message(format!(
+                "runs, the reference refuses it: {found}"
+            ))),
         };
         report.check(case, "refused", &name, found);
     }
@@ -242,7 +216,7 @@ fn check_size(
         let rows = found.as_ref().map(|w| first_rows(w, value));
         let mut found = match rows {
             Ok(rows) => match first.iter().find(|(backend, _)| *backend == name) {
-                Some((_, before)) => verdict(before, Ok(rows)),
+                Some((_, before)) => agree(before, &rows),
                 None => {
                     first.push((name.clone(), rows));
                     Ok(())
@@ -278,23 +252,10 @@ fn first_rows(written: &[Written], rows: usize) -> Vec<Written> {
 impl Report {
     /// Counts a case.
     pub fn check(&mut self, case: &Case, variant: &str, backend: &str, found: Result<(), Failure>) {
-        let mismatch = found.err().map(|failure| Mismatch {
-            op: case.subject.into(),
-            variant: variant.into(),
-            backend: backend.into(),
-            case: case.name.clone(),
-            stage: failure.stage,
-            difference: failure.difference.map(|d| *d),
-            message: failure.message,
-        });
-        self.count(case.subject, variant, backend, mismatch);
+        self.record(case.subject, variant, backend, &case.name, found);
     }
 
     fn fail(&mut self, case: &Case, variant: &str, backend: &str, message: String) {
-        let failure = Failure {
-            message: Some(message),
-            ..Failure::default()
-        };
-        self.check(case, variant, backend, Err(failure));
+        self.check(case, variant, backend, Err(Failure::message(message)));
     }
 }

@@ -1,3 +1,7 @@
 //! The checks: what is run, against what, and what counts as a failure.
 
+mod failure;
 pub mod fixtures;
+pub mod model;
+
+pub use failure::{Failure, agree, verdict};

@@ -226,6 +226,7 @@ fn found(
     let scope = Scope {
         backends: &[&planted],
         seeds: 1,
+        shift: 0,
         pins: None,
         sweep: true,
     };
