@@ -3,6 +3,7 @@
 use crate::candidate::Candidate;
 use crate::checks::fixtures::{Scope, check};
 use crate::checks::model::{self, Long};
+use crate::checks::routes::{self, Kind, RouteError};
 use crate::fixture::{Fixture, FixtureError};
 use crate::report::Report;
 use crate::teeth::{self, Teeth};
@@ -29,6 +30,17 @@ pub struct Options {
 
 /// Ways of each family for one `--cases`.
 const WAYS: u64 = 3;
+/// Random routes of each kind for one `--cases`.
+const ROUTES: u64 = 8;
+
+/// Why nothing could be proved.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+#[allow(missing_docs)]
+pub enum ProveError {
+    Fixture(#[from] FixtureError),
+    Route(#[from] RouteError),
+}
 
 impl Options {
     fn wants(&self, name: &str) -> bool {
@@ -60,18 +72,19 @@ pub trait Progress {
 }
 
 /// A check with its name.
-type Job<'a> = (String, Box<dyn Fn() -> Result<Report, FixtureError> + 'a>);
+type Job<'a> = (String, Box<dyn Fn() -> Result<Report, ProveError> + 'a>);
 
 /// Runs every check.
-pub fn prove(options: &Options, progress: &dyn Progress) -> Result<Report, FixtureError> {
+pub fn prove(options: &Options, progress: &dyn Progress) -> Result<Report, ProveError> {
     let started = Instant::now();
     let candidates = options.candidates();
     let backends: Vec<&dyn Backend> = candidates.iter().map(|c| c as &dyn Backend).collect();
     let pins = crate::folder().join("snapshots");
     let mut jobs = fixture_jobs(options, &backends, &pins)?;
     if options.fixture.is_none() {
-        let others = model_jobs(options, &backends);
-        jobs.extend(others.into_iter().filter(|(name, _)| options.wants(name)));
+        let others = route_jobs(options, &backends).into_iter();
+        let others = others.chain(model_jobs(options, &backends));
+        jobs.extend(others.filter(|(name, _)| options.wants(name)));
     }
     progress.total(jobs.len());
     let mut report = Report::default();
@@ -87,7 +100,7 @@ fn fixture_jobs<'a>(
     options: &'a Options,
     backends: &'a [&'a dyn Backend],
     pins: &'a Path,
-) -> Result<Vec<Job<'a>>, FixtureError> {
+) -> Result<Vec<Job<'a>>, ProveError> {
     let job = |fixture: Fixture| -> Job<'a> {
         let name = fixture.name.clone();
         let run = move || {
@@ -98,7 +111,7 @@ fn fixture_jobs<'a>(
                 pins: Some(pins),
                 sweep: true,
             };
-            check(&fixture, &scope)
+            Ok(check(&fixture, &scope)?)
         };
         (name, Box::new(run))
     };
@@ -125,6 +138,33 @@ fn model_jobs<'a>(options: &'a Options, backends: &'a [&'a dyn Backend]) -> Vec<
     jobs.push((format!("{}: ranks", model::OP), Box::new(run)));
     let run = move || Ok(model::check_long(&scope()));
     jobs.push((format!("{}: long text", model::OP), Box::new(run)));
+    jobs
+}
+
+/// What failed once comes first, then what was captured, then what is random.
+fn route_jobs<'a>(options: &'a Options, backends: &'a [&'a dyn Backend]) -> Vec<Job<'a>> {
+    let mut jobs: Vec<Job<'a>> = Vec::new();
+    let kept = [
+        (routes::regressions_folder(), "routes, regressions"),
+        (routes::captured_folder(), "routes, captured"),
+    ];
+    for (folder, variant) in kept {
+        let run = move || Ok(routes::check_folder(&folder, variant, backends)?);
+        jobs.push((variant.into(), Box::new(run)));
+    }
+    for kind in Kind::ALL {
+        let run = move || {
+            let regressions = routes::regressions_folder().join("routes.jsonl");
+            let scope = routes::Scope {
+                backends,
+                cases: u32::try_from(ROUTES * options.cases).unwrap_or(u32::MAX),
+                seed: options.seed,
+                regressions: Some(&regressions),
+            };
+            Ok(routes::check_kind(kind, &scope)?)
+        };
+        jobs.push((format!("routes, {}", kind.name()), Box::new(run)));
+    }
     jobs
 }
 

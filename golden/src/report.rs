@@ -92,7 +92,8 @@ impl Report {
         });
     }
 
-    fn add(&mut self, row: Row) {
+    /// Adds a row's counts to those of the same name.
+    pub fn add(&mut self, row: Row) {
         let same =
             |r: &&mut Row| (&r.op, &r.variant, &r.backend) == (&row.op, &row.variant, &row.backend);
         match self.rows.iter_mut().find(same) {

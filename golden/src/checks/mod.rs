@@ -3,5 +3,6 @@
 mod failure;
 pub mod fixtures;
 pub mod model;
+pub mod routes;
 
 pub use failure::{Failure, agree, verdict};
