@@ -85,6 +85,16 @@ fn check(model: &Model, request: &Request<'_>) -> Result<(), EngineError> {
             return Err(EngineError::request(what, 0, "at least 1"));
         }
     }
+    let vocab = model.layout().config().vocab;
+    if let Some(at) = request.prompt.iter().position(|&id| id as usize >= vocab) {
+        let found = format!("{} at index {at}", request.prompt[at]);
+        let expected = format!("below the vocabulary's {vocab}");
+        return Err(EngineError::request(
+            "a token id of the prompt",
+            found,
+            expected,
+        ));
+    }
     let capacity = model.layout().capacity();
     let room = capacity
         .max_positions

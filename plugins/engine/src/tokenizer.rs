@@ -3,6 +3,8 @@
 //! Invariant: the texts of a [`TextStream`] joined are the text of its ids decoded at once.
 
 use crate::error::EngineError;
+use serde::de::IgnoredAny;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// The file a tokenizer is read from.
@@ -20,26 +22,29 @@ impl Tokenizer {
         if !path.exists() {
             return Ok(None);
         }
-        let failed = |e: tokenizers::Error| EngineError::File {
+        let failed = |problem: String| EngineError::File {
             path: path.display().to_string(),
-            problem: e.to_string(),
+            problem,
         };
-        let inner = tokenizers::Tokenizer::from_file(&path).map_err(failed)?;
+        let text = std::fs::read(&path).map_err(|e| failed(e.to_string()))?;
+        let json: Result<IgnoredAny, _> = serde_json::from_slice(&text);
+        json.map_err(|e| failed(e.to_string()))?;
+        let inner = guarded(|| tokenizers::Tokenizer::from_bytes(&text)).map_err(failed)?;
         Ok(Some(Tokenizer { inner }))
     }
 
     /// Ids of a text, without tokens that the text does not contain.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, EngineError> {
-        let encoding = self.inner.encode(text, false);
-        let encoding = encoding
-            .map_err(|e| EngineError::request("the prompt", format!("{text:?}"), e.to_string()))?;
+        let encoding = guarded(|| self.inner.encode(text, false));
+        let encoding =
+            encoding.map_err(|e| EngineError::request("the prompt", format!("{text:?}"), e))?;
         Ok(encoding.get_ids().to_vec())
     }
 
     /// Text of ids, special tokens left out.
     pub fn decode(&self, ids: &[u32]) -> Result<String, EngineError> {
-        let text = self.inner.decode(ids, true);
-        text.map_err(|e| EngineError::request("token ids", format!("{ids:?}"), e.to_string()))
+        let text = guarded(|| self.inner.decode(ids, true));
+        text.map_err(|e| EngineError::request("token ids", format!("{ids:?}"), e))
     }
 
     /// A stream of text for a stream of ids.
@@ -52,6 +57,14 @@ impl Tokenizer {
             said: 0,
         }
     }
+}
+
+/// The crate's answer, or its panic as an error. Version 0.22 panics on a merge shorter than
+/// `continuing_subword_prefix` and on half a surrogate pair, among others.
+fn guarded<T>(ask: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    let answer = catch_unwind(AssertUnwindSafe(ask));
+    let panicked = || Err("the tokenizer failed on it (a panic in the crate tokenizers)".into());
+    answer.map_or_else(|_| panicked(), |answer| answer.map_err(|e| e.to_string()))
 }
 
 /// Turns ids into text as they come; a character split over tokens waits until it is whole.

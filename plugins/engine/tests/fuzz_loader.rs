@@ -7,9 +7,11 @@ mod common;
 mod fuzz;
 
 use common::micro::micro;
+use common::words;
 use fuzz::mutate::Files;
 use fuzz::verdict::Valid;
 use fuzz::{Target, cases};
+use layerlet_engine::Tokenizer;
 use layerlet_engine::quantize::quantize;
 use peak_alloc::PeakAlloc;
 use std::path::Path;
@@ -34,6 +36,8 @@ fn fuzz(name: &'static str, dir: &Path, default: u64) {
         files: &files,
         check: &|dir, files| valid.judge(dir, files),
         memory: &MEMORY,
+        // A list of layers and an excluded pattern have fixed limits.
+        spare: 4 << 20,
     };
     assert!(
         target.run_regressions() > 0,
@@ -57,4 +61,39 @@ fn damaged_sharded_int8_checkpoints_are_refused_or_right() {
     let done = quantize(from.path(), to.path(), 1200, &|_, _| {}).expect("quantises");
     assert!(done.shards.len() > 1, "{:?}", done.shards);
     fuzz("int8", to.path(), 600);
+}
+
+#[test]
+fn damaged_tokenizers_are_refused_or_work() {
+    const TEXT: &str = "hello w\u{f6}rld 1234 \u{d55c}\u{ae00} \u{1f600}\n\n <|im_end|></think>";
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    words::write(dir.path());
+    let files = read_folder(dir.path());
+    let check = |dir: &Path, _: &Files| {
+        let opened = match Tokenizer::open(dir) {
+            Ok(opened) => opened.expect("there is a file"),
+            Err(e) if e.to_string().contains("tokenizer.json") => return Ok(()),
+            Err(e) => return Err(format!("the error names no file: {e}")),
+        };
+        // Either may be refused, but not with a panic.
+        if let Ok(ids) = opened.encode(TEXT) {
+            let mut stream = opened.stream();
+            for id in ids {
+                let _ = stream.push(id);
+            }
+            let _ = stream.finish();
+        }
+        let _ = opened.decode(&[0, 97, 255, 258, 259, 260, 261, u32::MAX]);
+        Ok(())
+    };
+    let target = Target {
+        name: "tokenizer",
+        files: &files,
+        check: &check,
+        memory: &MEMORY,
+        // The crate's regular expressions have limits of their own.
+        spare: 64 << 20,
+    };
+    target.run_regressions();
+    target.run(cases(300));
 }

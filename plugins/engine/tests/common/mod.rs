@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod micro;
+pub mod words;
 
 use layerlet_engine::checkpoint::{
     Bytes, Checkpoint, CheckpointError, Config, TensorFile, TensorFiles,

@@ -11,12 +11,6 @@ use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Bytes that reading files of this size may take: a pattern or a list of layers has a fixed limit,
-/// the rest is in proportion.
-pub fn allowed_memory(size: usize) -> usize {
-    (4 << 20) + 32 * size
-}
-
 /// A checkpoint as loaded, and as the peer reads its files.
 pub struct Valid {
     loaded: Loaded,
