@@ -108,6 +108,11 @@ fn what_would_compute_something_else_is_refused() {
         "text_config.num_experts: is 1099511627776, expected an integer from 1 to 16,777,216",
     );
     check(
+        &text("num_hidden_layers"),
+        json!(4097),
+        "text_config.num_hidden_layers: is 4097, expected at most 4096",
+    );
+    check(
         &text("num_experts_per_tok"),
         json!(9),
         "num_experts_per_tok: is 9, expected at most num_experts",
@@ -162,6 +167,90 @@ fn what_would_compute_something_else_is_refused() {
         gone(),
         "text_config.rope_theta: is missing",
     );
+}
+
+#[test]
+fn every_size_that_is_missing_is_named() {
+    const SIZES: [&str; 18] = [
+        "head_dim",
+        "hidden_size",
+        "linear_conv_kernel_dim",
+        "linear_key_head_dim",
+        "linear_num_key_heads",
+        "linear_num_value_heads",
+        "linear_value_head_dim",
+        "max_position_embeddings",
+        "model_type",
+        "moe_intermediate_size",
+        "num_attention_heads",
+        "num_experts",
+        "num_experts_per_tok",
+        "num_hidden_layers",
+        "num_key_value_heads",
+        "rms_norm_eps",
+        "shared_expert_intermediate_size",
+        "vocab_size",
+    ];
+    for field in SIZES {
+        for gone in [true, false] {
+            let mut json = read("quark");
+            let text = json["text_config"].as_object_mut().expect("an object");
+            text.remove(field).expect(field);
+            if !gone {
+                text.insert(field.into(), Value::Null);
+            }
+            let expect = format!("config.json: text_config.{field}: is missing");
+            assert_eq!(parse(&json).err(), Some(expect));
+        }
+    }
+    let mut json = read("quark");
+    let text = json["text_config"].as_object_mut().expect("an object");
+    text.remove("layer_types");
+    text.remove("full_attention_interval");
+    let expect = "config.json: text_config.layer_types: is missing";
+    assert_eq!(parse(&json).err().as_deref(), Some(expect));
+}
+
+#[test]
+fn other_rotations_and_activations_are_refused() {
+    let refused = |path: &[&str], value: Value| {
+        for nesting in ["bf16", "quark"] {
+            let mut json = read(nesting);
+            let text = match nesting {
+                "quark" => &mut json["text_config"],
+                _ => &mut json,
+            };
+            let (last, parents) = path.split_last().expect("a path");
+            let object = parents.iter().fold(text, |at, key| &mut at[key]);
+            object[last] = value.clone();
+            let error = parse(&json).expect_err("refused");
+            let (field, found) = (path.join("."), format!("is {value}, expected "));
+            assert!(error.starts_with("config.json: "), "{error}");
+            assert!(error.contains(&format!("{field}: {found}")), "{error}");
+        }
+    };
+    for kind in [
+        "linear",
+        "dynamic",
+        "yarn",
+        "longrope",
+        "llama3",
+        "mrope",
+        "proportional",
+    ] {
+        refused(&["rope_parameters", "rope_type"], json!(kind));
+        refused(&["rope_scaling"], json!({"type": kind, "factor": 4.0}));
+    }
+    for act in ["gelu", "gelu_pytorch_tanh", "relu", "quick_gelu"] {
+        refused(&["hidden_act"], json!(act));
+    }
+    refused(&["attn_output_gate"], json!(false));
+    refused(&["mamba_ssm_dtype"], json!("bfloat16"));
+    refused(&["norm_topk_prob"], json!(false));
+    refused(&["mlp_only_layers"], json!([0]));
+    refused(&["decoder_sparse_step"], json!(2));
+    refused(&["mtp_use_dedicated_embeddings"], json!(true));
+    refused(&["output_gate_type"], json!("sigmoid"));
 }
 
 #[test]

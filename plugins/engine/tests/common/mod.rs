@@ -1,6 +1,7 @@
 //! The oracles' checkpoints, and changed copies of them in memory.
 #![allow(dead_code)]
 
+pub mod loaded;
 pub mod micro;
 pub mod words;
 

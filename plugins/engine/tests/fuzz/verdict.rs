@@ -2,32 +2,23 @@
 //! ones hold. The second is judged by another reader, the crate `safetensors`.
 
 use super::mutate::Files;
-use layerlet_core::backend::{Backend, Place};
-use layerlet_core::buffer::Role;
-use layerlet_core::plan::{Capacity, ModelLayout};
-use layerlet_core::reference::Reference;
-use layerlet_engine::checkpoint::{Checkpoint, Stored};
+use crate::common::loaded::load;
+use layerlet_engine::checkpoint::Checkpoint;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A checkpoint as loaded, and as the peer reads its files.
 pub struct Valid {
-    loaded: Loaded,
-    tensors: BTreeMap<String, (Dtype, Vec<u8>)>,
-}
-
-#[derive(PartialEq)]
-struct Loaded {
-    formats: Vec<(String, Stored)>,
     buffers: BTreeMap<String, Vec<u8>>,
+    tensors: BTreeMap<String, (Dtype, Vec<u8>)>,
 }
 
 impl Valid {
     pub fn read(dir: &Path, files: &Files) -> Valid {
         let checkpoint = Checkpoint::open(dir).expect("the valid files open");
         Valid {
-            loaded: load(&checkpoint).expect("the valid files load"),
+            buffers: load(&checkpoint).expect("the valid files load"),
             tensors: by_peer(&checkpoint, files).expect("the valid files are well-formed"),
         }
     }
@@ -53,11 +44,9 @@ impl Valid {
         let same = tensors
             .iter()
             .all(|(name, tensor)| self.tensors.get(name) == Some(tensor));
-        let equal = |(name, bytes)| {
-            loaded.buffers.get(name) == Some(bytes) || (tied && name == "lm_head.weight")
-        };
-        let right = loaded.formats.len() + usize::from(tied) >= self.loaded.formats.len()
-            && self.loaded.buffers.iter().all(equal);
+        let right = self.buffers.iter().all(|(name, bytes)| {
+            loaded.get(name) == Some(bytes) || (tied && name == "lm_head.weight")
+        });
         match same && !right {
             true => Err("it was accepted, but its tensors landed elsewhere".into()),
             false => Ok(()),
@@ -71,37 +60,6 @@ fn names_a_file(error: &str, dir: &Path) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("the error names no file: {error}")),
     }
-}
-
-fn load(checkpoint: &Checkpoint) -> Result<Loaded, String> {
-    let capacity = Capacity {
-        state_slots: 1,
-        kv_pages: 1,
-        page_size: 16,
-        max_positions: 1,
-    };
-    let layout = ModelLayout::new(checkpoint.spec(), capacity).map_err(|e| e.to_string())?;
-    let mut instance = Reference.open(layout.table()).map_err(|e| e.to_string())?;
-    let loaded = checkpoint.load(layout.table(), &["rope.table"], instance.as_mut(), |_| {});
-    loaded.map_err(|e| e.to_string())?;
-    let mut buffers = BTreeMap::new();
-    for (id, decl) in layout
-        .table()
-        .iter()
-        .filter(|(_, d)| d.role == Role::Weight)
-    {
-        let mut bytes = vec![0; decl.bytes()];
-        let read = instance.read(Place::Model(id), 0, &mut bytes);
-        read.map_err(|e| e.to_string())?;
-        buffers.insert(decl.name.clone(), bytes);
-    }
-    let weights = checkpoint.weights().iter();
-    Ok(Loaded {
-        formats: weights
-            .map(|w| (w.parameter.module.clone(), w.stored))
-            .collect(),
-        buffers,
-    })
 }
 
 /// The text model's tensors of the files that the loader has read, without prefixes.
