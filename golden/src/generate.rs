@@ -44,6 +44,8 @@ pub enum Fill {
     Below(u32),
     /// `first, first + 1, ...`
     Count(u32),
+    /// `0, n, n, ...` with `n` the last index: of as many sequences as rows the first has all rows.
+    Whole,
     /// The numbers `0..elements` in random order.
     Permutation,
     /// s8 codes of the whole range, -128 included.
@@ -199,6 +201,7 @@ fn integers(fill: &Fill, decl: &BufferDecl, source: Source) -> Result<Vec<u8>, S
         Fill::Below(0) => return Err("below: 0 leaves no integer".into()),
         Fill::Below(end) => each(&|i| i64::from(word(i) % end)),
         Fill::Count(first) => each(&|i| i64::from(*first) + i as i64),
+        Fill::Whole => each(&|i| if i == 0 { 0 } else { n as i64 - 1 }),
         Fill::Permutation => permutation(n, source, 0),
         Fill::Codes => each(&|i| i64::from(word(i) as u8 as i8)),
         Fill::Routes { experts, skew } => routes(decl, *experts, *skew, source)?,

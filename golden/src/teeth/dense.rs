@@ -45,6 +45,37 @@ pub const MUTANTS: &[Mutant] = &[
         one_maximum
     ),
     mutant!(
+        "quantize_rows",
+        "knows no floor of the maximum",
+        QuantizeRows,
+        |op, m, fault| {
+            op.run(m)?;
+            let [_, width] = m.dims(op.x);
+            let (mut scales, x) = (m.take(op.scale), m.get(op.x));
+            for (scale, x) in scales.iter_mut().zip(x.chunks_exact(width)) {
+                let unfloored = row_absmax(x) / 127.0;
+                *scale = if fault && !scale.is_nan() {
+                    unfloored
+                } else {
+                    *scale
+                };
+            }
+            m.put(op.scale, scales);
+            Ok(())
+        }
+    ),
+    mutant!(
+        "quantize_rows",
+        "rounds the scale to bf16",
+        QuantizeRows,
+        |op, m, fault| {
+            op.run(m)?;
+            let scales = m.get_mut(op.scale).iter_mut().filter(|_| fault);
+            scales.for_each(|scale| *scale = round_bf16(*scale).to_f32());
+            Ok(())
+        }
+    ),
+    mutant!(
         "quantize_rows_by",
         "takes the first row's maximum for all",
         QuantizeRowsBy,
@@ -75,6 +106,20 @@ pub const MUTANTS: &[Mutant] = &[
         |op, m, fault| { linear_bf16(op, m, if fault { short_dot } else { lane_dot_bf16 }) }
     ),
     mutant!(
+        "linear_bf16",
+        "reads the weights as [K, N]",
+        LinearBf16,
+        |op, m, fault| {
+            let [n, k] = m.dims(op.weight);
+            misread(op, m, op.weight, fault, |weight: &mut [bf16]| {
+                let stored = weight.to_vec();
+                for (i, weight) in weight.iter_mut().enumerate() {
+                    *weight = stored[i % k * n + i / k];
+                }
+            })
+        }
+    ),
+    mutant!(
         "linear_w8a8",
         "scales every output by the first one's scale",
         LinearW8A8,
@@ -88,13 +133,28 @@ pub const MUTANTS: &[Mutant] = &[
         "linear_w8a8",
         "multiplies the scales first",
         LinearW8A8,
-        |op, m, fault| { linear_w8a8(op, m, if fault { scales_first } else { dequantize }) }
+        |op, m, fault| {
+            linear_w8a8(op, m, dot_i8, if fault { scales_first } else { dequantize })
+        }
     ),
     mutant!(
         "linear_w8a8",
         "truncates sums above 2^24",
         LinearW8A8,
-        |op, m, fault| { linear_w8a8(op, m, if fault { truncated } else { dequantize }) }
+        |op, m, fault| { linear_w8a8(op, m, dot_i8, if fault { truncated } else { dequantize }) }
+    ),
+    mutant!(
+        "linear_w8a8",
+        "saturates pairs of products at 16 bits",
+        LinearW8A8,
+        |op, m, fault| {
+            linear_w8a8(
+                op,
+                m,
+                if fault { saturating_dot } else { dot_i8 },
+                dequantize,
+            )
+        }
     ),
     mutant!(
         "linear_w8a8_partial",
@@ -240,7 +300,24 @@ fn truncated(acc: i32, scale: f32, weight_scale: f32) -> bf16 {
     round_bf16((acc * scale) * weight_scale)
 }
 
-fn linear_w8a8(op: &LinearW8A8, m: &mut Memory<'_>, epilogue: Epilogue) -> Result<(), LaunchError> {
+/// Codes shifted to u8 times s8, pairs added in 16 bits, as an instruction of that form does it.
+fn saturating_dot(codes: &[i8], weight: &[i8]) -> i32 {
+    let pairs = codes.chunks(2).zip(weight.chunks(2));
+    let sum_of = |(codes, weight): (&[i8], &[i8])| {
+        let products = codes.iter().zip(weight);
+        let shifted = products.map(|(&c, &w)| (i32::from(c) + 128) * i32::from(w));
+        let pair = shifted.sum::<i32>().clamp(i16::MIN.into(), i16::MAX.into());
+        pair - weight.iter().map(|&w| 128 * i32::from(w)).sum::<i32>()
+    };
+    pairs.map(sum_of).sum()
+}
+
+fn linear_w8a8(
+    op: &LinearW8A8,
+    m: &mut Memory<'_>,
+    dot: fn(&[i8], &[i8]) -> i32,
+    epilogue: Epilogue,
+) -> Result<(), LaunchError> {
     let [_, k] = m.dims(op.codes);
     let [_, n] = m.dims(op.out);
     let mut out = m.take(op.out);
@@ -248,7 +325,7 @@ fn linear_w8a8(op: &LinearW8A8, m: &mut Memory<'_>, epilogue: Epilogue) -> Resul
     for ((codes, &scale), out) in rows.zip(out.chunks_exact_mut(n)) {
         let columns = m.get(op.weight).chunks_exact(k).zip(m.get(op.weight_scale));
         for (out, (weight, &weight_scale)) in out.iter_mut().zip(columns) {
-            *out = epilogue(dot_i8(codes, weight), scale, weight_scale);
+            *out = epilogue(dot(codes, weight), scale, weight_scale);
         }
     }
     m.put(op.out, out);

@@ -33,6 +33,18 @@ pub const MUTANTS: &[Mutant] = &[
         },
     },
     Mutant {
+        op: "quantize_linear",
+        fault: "multiplies before the codes are there",
+        kernel: |launch, m, fault| {
+            let Launch::Fused(fused) = launch else {
+                return launch.run(m);
+            };
+            let mut order: Vec<&Launch> = fused.stages.iter().collect();
+            order.rotate_left(usize::from(fault));
+            order.into_iter().try_for_each(|stage| stage.run(m))
+        },
+    },
+    Mutant {
         op: "routed_moe",
         fault: "does not round between silu and product",
         kernel: |launch, m, fault| {
@@ -107,6 +119,23 @@ pub const MUTANTS: &[Mutant] = &[
             stages(launch, m, |stage, m| match stage {
                 Launch::GatedRmsNorm(op) => {
                     misread(op, m, op.weight, fault, |weight| weight.fill(1.0))
+                }
+                other => other.run(m),
+            })
+        },
+    },
+    Mutant {
+        op: "gdn_layer",
+        fault: "leaves the convolution's state as it was",
+        kernel: |launch, m, fault| {
+            stages(launch, m, |stage, m| match stage {
+                Launch::CausalConv1d(op) => {
+                    let before = m.get(op.state).to_vec();
+                    op.run(m)?;
+                    if fault {
+                        m.get_mut(op.state).copy_from_slice(&before);
+                    }
+                    Ok(())
                 }
                 other => other.run(m),
             })

@@ -1,8 +1,10 @@
 //! Teeth: kernels with a fault that can be switched on. Off, golden must find nothing; on, it must
 //! find something. An operation or layerlet without a mutant fails, as does a survivor.
 
+mod attention;
 mod dense;
 mod experts;
+mod gdn;
 mod greedy;
 mod head;
 mod layerlets;
@@ -78,8 +80,10 @@ fn misread<E: HostElement>(
 /// Every planted mutant.
 pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
     [
+        attention::MUTANTS,
         dense::MUTANTS,
         experts::MUTANTS,
+        gdn::MUTANTS,
         greedy::MUTANTS,
         head::MUTANTS,
         layerlets::MUTANTS,
