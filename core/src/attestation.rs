@@ -10,10 +10,13 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+/// Version of the byte form.
+pub const VERSION: u32 = 1;
+
 const FRAME: Frame = Frame {
     kind: "attestation",
     magic: b"LLAT",
-    version: 1,
+    version: VERSION,
 };
 
 /// Everything that one complete run of golden proved.

@@ -4,6 +4,7 @@
 //! Data goes one way: fixture → [`case::Case`] (plan and inputs) → [`run`] on a backend → [`compare`]
 //! with the reference → [`report`]. `cargo xtask golden` is the command line of this crate.
 
+pub mod attest;
 pub mod candidate;
 pub mod case;
 pub mod checks;
@@ -11,6 +12,7 @@ pub mod compare;
 pub mod external;
 pub mod fixture;
 pub mod generate;
+pub mod parallel;
 pub mod prove;
 pub mod report;
 pub mod run;

@@ -5,7 +5,9 @@ use crate::checks::fixtures::{Scope, check};
 use crate::checks::model::{self, Long};
 use crate::checks::routes::{self, Kind, RouteError};
 use crate::fixture::{Fixture, FixtureError};
+use crate::parallel::{self, Progress};
 use crate::report::Report;
+use crate::snapshot;
 use crate::teeth::{self, Teeth};
 use layerlet_core::backend::Backend;
 use std::path::{Path, PathBuf};
@@ -35,16 +37,24 @@ const ROUTES: u64 = 8;
 
 /// Why nothing could be proved.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
 #[allow(missing_docs)]
 pub enum ProveError {
+    #[error(transparent)]
     Fixture(#[from] FixtureError),
+    #[error(transparent)]
     Route(#[from] RouteError),
+    #[error("golden/snapshots: {0}")]
+    Pins(std::io::Error),
 }
 
 impl Options {
     fn wants(&self, name: &str) -> bool {
         self.filter.as_ref().is_none_or(|f| name.contains(f))
+    }
+
+    /// Whether nothing is left out.
+    fn complete(&self) -> bool {
+        self.filter.is_none() && self.fixture.is_none()
     }
 
     fn candidates(&self) -> Vec<Candidate> {
@@ -63,16 +73,11 @@ impl Options {
     }
 }
 
-/// Told how far a run is.
-pub trait Progress {
-    /// So many checks will run.
-    fn total(&self, checks: usize);
-    /// The next one starts.
-    fn next(&self, name: &str);
-}
-
 /// A check with its name.
-type Job<'a> = (String, Box<dyn Fn() -> Result<Report, ProveError> + 'a>);
+type Job<'a> = (
+    String,
+    Box<dyn Fn() -> Result<Report, ProveError> + Send + Sync + 'a>,
+);
 
 /// Runs every check.
 pub fn prove(options: &Options, progress: &dyn Progress) -> Result<Report, ProveError> {
@@ -80,17 +85,27 @@ pub fn prove(options: &Options, progress: &dyn Progress) -> Result<Report, Prove
     let candidates = options.candidates();
     let backends: Vec<&dyn Backend> = candidates.iter().map(|c| c as &dyn Backend).collect();
     let pins = crate::folder().join("snapshots");
-    let mut jobs = fixture_jobs(options, &backends, &pins)?;
+    let fixtures = options.fixtures()?;
+    let mut report = Report::default();
+    if options.complete() {
+        let names: Vec<&str> = fixtures.iter().map(|f| f.name.as_str()).collect();
+        report.stale_pins = snapshot::stale(&pins, &names).map_err(ProveError::Pins)?;
+    }
+    let mut jobs = fixture_jobs(options, fixtures, &backends, &pins);
     if options.fixture.is_none() {
         let others = route_jobs(options, &backends).into_iter();
         let others = others.chain(model_jobs(options, &backends));
         jobs.extend(others.filter(|(name, _)| options.wants(name)));
     }
     progress.total(jobs.len());
-    let mut report = Report::default();
-    for (name, job) in jobs {
-        progress.next(&name);
-        report.merge(job()?);
+    let reports = parallel::map(&jobs, |(name, job)| {
+        progress.started(name);
+        let report = job();
+        progress.finished();
+        report
+    });
+    for found in reports {
+        report.merge(found?);
     }
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
@@ -98,9 +113,10 @@ pub fn prove(options: &Options, progress: &dyn Progress) -> Result<Report, Prove
 
 fn fixture_jobs<'a>(
     options: &'a Options,
+    fixtures: Vec<Fixture>,
     backends: &'a [&'a dyn Backend],
     pins: &'a Path,
-) -> Result<Vec<Job<'a>>, ProveError> {
+) -> Vec<Job<'a>> {
     let job = |fixture: Fixture| -> Job<'a> {
         let name = fixture.name.clone();
         let run = move || {
@@ -115,7 +131,7 @@ fn fixture_jobs<'a>(
         };
         (name, Box::new(run))
     };
-    Ok(options.fixtures()?.into_iter().map(job).collect())
+    fixtures.into_iter().map(job).collect()
 }
 
 fn model_jobs<'a>(options: &'a Options, backends: &'a [&'a dyn Backend]) -> Vec<Job<'a>> {
@@ -169,8 +185,7 @@ fn route_jobs<'a>(options: &'a Options, backends: &'a [&'a dyn Backend]) -> Vec<
 }
 
 /// Plants every mutant.
-pub fn bite(options: &Options, progress: &dyn Progress) -> Result<Teeth, FixtureError> {
+pub fn bite(options: &Options, progress: &dyn Progress) -> Result<Teeth, ProveError> {
     let wanted = |op: &str| options.wants(op);
-    progress.total(teeth::mutants().filter(|m| wanted(m.op)).count());
-    teeth::bite(&options.fixtures()?, wanted, |op| progress.next(op))
+    Ok(teeth::bite(&options.fixtures()?, wanted, progress)?)
 }

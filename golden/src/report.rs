@@ -74,6 +74,8 @@ pub struct Report {
     pub mismatches: Vec<Mismatch>,
     /// Fixtures that had no pin until now.
     pub new_pins: Vec<String>,
+    /// Pins whose fixtures are gone; looked for in complete runs only.
+    pub stale_pins: Vec<String>,
     /// Seconds.
     pub seconds: f64,
 }
@@ -110,6 +112,7 @@ impl Report {
         other.rows.into_iter().for_each(|row| self.add(row));
         self.mismatches.extend(other.mismatches);
         self.new_pins.extend(other.new_pins);
+        self.stale_pins.extend(other.stale_pins);
     }
 
     /// All inputs of all variants.

@@ -81,6 +81,41 @@ pub fn check(folder: &Path, fixture: &str, written: &[Written]) -> io::Result<Pi
     })
 }
 
+/// SHA-256 over all pins, by name: the semantics that an attestation speaks of. The header of a file says
+/// nothing of it.
+pub fn reference_digest(folder: &Path) -> io::Result<String> {
+    let mut digest = Sha256::new();
+    for path in pins(folder)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let text = fs::read_to_string(&path)?;
+        digest.update(format!("{name}\n{}\n", body(&text)));
+    }
+    Ok(hex(&digest.finalize()))
+}
+
+/// Pins of fixtures that are gone.
+pub fn stale(folder: &Path, fixtures: &[&str]) -> io::Result<Vec<String>> {
+    let known: Vec<PathBuf> = fixtures.iter().map(|name| path(folder, name)).collect();
+    let stale = pins(folder)?.into_iter().filter(|p| !known.contains(p));
+    Ok(stale.map(|p| p.display().to_string()).collect())
+}
+
+fn pins(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder)?.map(|entry| entry.map(|e| e.path()));
+    let mut paths: Vec<PathBuf> = entries.collect::<io::Result<_>>()?;
+    paths.retain(|path| path.extension().is_some_and(|e| e == "snap"));
+    paths.sort();
+    Ok(paths)
+}
+
+/// What follows the header.
+fn body(text: &str) -> &str {
+    text.splitn(3, "---\n")
+        .nth(2)
+        .unwrap_or_default()
+        .trim_end()
+}
+
 /// Where the pin of a fixture lies.
 pub fn path(folder: &Path, fixture: &str) -> PathBuf {
     folder.join(format!("{}.snap", fixture.replace('/', "__")))

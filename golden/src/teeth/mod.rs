@@ -18,6 +18,7 @@ mod sampling;
 
 use crate::checks::fixtures::{Scope, check};
 use crate::fixture::{Fixture, FixtureError};
+use crate::parallel::{self, Progress};
 use comfy_table::{Table, presets};
 use layerlet_core::backend::{Backend, BackendError, DeviceIdentity, Instance};
 use layerlet_core::buffer::{Buf, BufferTable};
@@ -193,30 +194,37 @@ impl Teeth {
 pub fn bite(
     fixtures: &[Fixture],
     wanted: impl Fn(&str) -> bool,
-    progress: impl Fn(&str),
+    progress: &dyn Progress,
 ) -> Result<Teeth, FixtureError> {
-    let mut teeth = Teeth::default();
-    for mutant in mutants().filter(|m| wanted(m.op)) {
-        progress(mutant.op);
-        let (_, control) = found(fixtures, mutant, false)?;
-        let (first, clean) = found(fixtures, mutant, true)?;
-        teeth.bites.push(Bite {
-            op: mutant.op.into(),
-            fault: mutant.fault.into(),
-            control,
-            caught: !clean,
-            first,
-        });
-    }
+    let planted: Vec<&'static Mutant> = mutants().filter(|m| wanted(m.op)).collect();
+    progress.total(planted.len());
+    let bites = parallel::map(&planted, |mutant| {
+        progress.started(mutant.op);
+        let bite = bite_one(fixtures, mutant);
+        progress.finished();
+        bite
+    });
     let subjects = OPERATIONS
         .iter()
         .copied()
         .chain(Layerlet::ALL.iter().map(|l| l.name()));
-    teeth.missing = subjects
-        .filter(|op| wanted(op) && !mutants().any(|m| m.op == *op))
-        .map(String::from)
-        .collect();
-    Ok(teeth)
+    let missing = subjects.filter(|op| wanted(op) && !mutants().any(|m| m.op == *op));
+    Ok(Teeth {
+        missing: missing.map(String::from).collect(),
+        bites: bites.into_iter().collect::<Result<_, _>>()?,
+    })
+}
+
+fn bite_one(fixtures: &[Fixture], mutant: &'static Mutant) -> Result<Bite, FixtureError> {
+    let (_, control) = found(fixtures, mutant, false)?;
+    let (first, clean) = found(fixtures, mutant, true)?;
+    Ok(Bite {
+        op: mutant.op.into(),
+        fault: mutant.fault.into(),
+        control,
+        caught: !clean,
+        first,
+    })
 }
 
 /// First mismatch on a planted backend, and whether there is none. A control without any case is
