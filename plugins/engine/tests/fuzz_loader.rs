@@ -58,6 +58,8 @@ fn damaged_sharded_int8_checkpoints_are_refused_or_right() {
     let (from, to) = (tempfile::tempdir(), tempfile::tempdir());
     let (from, to) = (from.expect("a folder"), to.expect("a folder"));
     micro().write(from.path());
+    let generation = from.path().join("generation_config.json");
+    std::fs::write(generation, r#"{"eos_token_id": [1, 2]}"#).expect("writes");
     let done = quantize(from.path(), to.path(), 1200, &|_, _| {}).expect("quantises");
     assert!(done.shards.len() > 1, "{:?}", done.shards);
     fuzz("int8", to.path(), 600);

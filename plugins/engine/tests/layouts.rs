@@ -4,7 +4,7 @@
 mod common;
 
 use common::loaded::load;
-use common::micro::micro;
+use common::micro::{micro, with_mtp};
 use common::{Draft, Tensor, tiny};
 use half::bf16;
 use layerlet_engine::checkpoint::{Checkpoint, Config};
@@ -208,36 +208,6 @@ fn a_tied_head_is_the_embedding_and_fills_nothing() {
         draft.refusal(),
         "model.safetensors: no tensor lm_head.weight"
     );
-}
-
-/// A prediction head as transformers saves it, with values of its own.
-fn with_mtp() -> Draft {
-    let mut draft = micro();
-    let hidden = 8;
-    let mut added: Vec<Tensor> = Vec::new();
-    for tensor in &draft.tensors {
-        if let Some(rest) = tensor.name.strip_prefix("model.layers.1.") {
-            let mut tensor = tensor.clone();
-            tensor.name = format!("mtp.layers.0.{rest}");
-            tensor.data.rotate_left(2);
-            added.push(tensor);
-        }
-    }
-    draft.tensors.extend(added);
-    draft.add(
-        "mtp.fc.weight",
-        Dtype::BF16,
-        &[hidden, 2 * hidden],
-        vec![0x3d; 4 * hidden * hidden],
-    );
-    for (i, name) in ["norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"]
-        .iter()
-        .enumerate()
-    {
-        let data = vec![0x3a + i as u8; 2 * hidden];
-        draft.add(&format!("mtp.{name}.weight"), Dtype::BF16, &[hidden], data);
-    }
-    draft
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 mod common;
 
+use common::micro::with_mtp;
 use common::{Draft, tiny};
 use layerlet_engine::checkpoint::{Checkpoint, Stored};
 use layerlet_engine::quantize::quantize;
-use safetensors::SafeTensors;
+use safetensors::{Dtype, SafeTensors};
 use std::cell::Cell;
 use std::path::Path;
 
@@ -237,6 +238,18 @@ fn an_interrupted_run_leaves_nothing_that_opens() {
     assert!(stopped.is_err());
     assert_eq!(names(parent.path()), ["a"]);
 
+    // Something in the way of a file that is moved out: what makes it a checkpoint is not there.
+    let obstacle = to.join("model.safetensors");
+    let block = |_, _| std::fs::create_dir_all(obstacle.join("x")).expect("a folder");
+    let blocked = quantize(&tiny("bf16"), &to, u64::MAX, &block);
+    let error = blocked.expect_err("refused").to_string();
+    assert!(
+        error.starts_with(&obstacle.display().to_string()),
+        "{error}"
+    );
+    assert_eq!(names(&to), ["model.safetensors"]);
+    std::fs::remove_dir_all(&obstacle).expect("removes");
+
     let left = to.join("unfinished");
     std::fs::create_dir_all(&left).expect("a folder");
     let error = quantize(&tiny("bf16"), &to, u64::MAX, &|_, _| {});
@@ -260,4 +273,37 @@ fn progress_only_grows_and_ends_at_the_total() {
     });
     let bytes = done.expect("quantises").bytes;
     assert_eq!(seen.get(), (bytes, bytes));
+}
+
+/// Prediction head and vision tower stay as they are, and the exclude list says so.
+#[test]
+fn what_is_not_a_layers_linear_is_copied() {
+    let (from, to) = (tempfile::tempdir(), tempfile::tempdir());
+    let (from, to) = (from.expect("a folder"), to.expect("a folder"));
+    let mut draft = with_mtp();
+    let seen = "model.visual.patch_embed.proj.weight";
+    draft.add(seen, Dtype::BF16, &[2, 3], (0..12).collect());
+    draft.config["mtp_num_hidden_layers"] = 1.into();
+    draft.write(from.path());
+    quantize(from.path(), to.path(), u64::MAX, &|_, _| {}).expect("quantises");
+    let opened = Checkpoint::open(to.path()).expect("opens");
+    assert_eq!(opened.notes(), [""; 0]);
+    assert_eq!(opened.vision().len(), 1);
+    for weight in opened.weights() {
+        let module = &weight.parameter.module;
+        let codes = module.starts_with("layers.")
+            && weight.parameter.shape.len() > 1
+            && !["conv1d", "gate", "shared_expert_gate"]
+                .contains(&module.rsplit('.').next().unwrap_or_default());
+        assert_eq!(weight.stored == Stored::Int8, codes, "{module}");
+    }
+    let bytes = |c: &Checkpoint, name: &str| {
+        let found = c.files().find(name);
+        c.files().bytes(found.expect(name)).to_vec()
+    };
+    let original = Checkpoint::open(from.path()).expect("opens");
+    let copied = draft.tensors.iter().map(|t| t.name.as_str());
+    for name in copied.filter(|n| n.starts_with("mtp.") || n.starts_with("lm_head") || *n == seen) {
+        assert_eq!(bytes(&opened, name), bytes(&original, name), "{name}");
+    }
 }

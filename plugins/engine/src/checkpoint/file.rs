@@ -1,7 +1,8 @@
 //! One safetensors file: 8 bytes header length, a JSON header, the tensors' bytes without gaps.
 //!
 //! The crate `safetensors` reads the format too, but keeps the last of two equal keys and does not say
-//! which tensor overflows or leaves a gap. Here every refusal names file and tensor; that whatever is
+//! which tensor overflows or leaves a gap. Invariant: the ranges of the tensors lie in the file, do not
+//! overlap and leave nothing out. Here every refusal names file and tensor; that whatever is
 //! accepted here is accepted there with the same content is a test.
 
 use super::error::CheckpointError;

@@ -1,13 +1,15 @@
 //! Moves a checkpoint's weights into a model's buffers.
 //!
 //! Invariants: every weight buffer is written once, from its first byte to its last; bf16 and int8
-//! bytes go from the mapping to the backend without a copy in between, other types tensor by tensor.
+//! bytes go from the mapping to the backend without a copy in between, others a part at a time.
 
+use super::folder::{TensorFiles, TensorRef};
 use super::resolve::{Stored, Weight};
 use super::{Checkpoint, CheckpointError, Kept, values};
 use layerlet_core::backend::{Instance, Place};
 use layerlet_core::buffer::{BufferError, BufferId, BufferTable, Role};
 use layerlet_core::dtype::DType;
+use safetensors::Dtype;
 use std::collections::{BTreeMap, HashMap};
 
 impl Checkpoint {
@@ -46,7 +48,7 @@ impl Checkpoint {
         for piece in &weight.pieces {
             match dtype {
                 DType::I8 => sink.append(target, files.bytes(piece.weight))?,
-                DType::Bf16 => sink.append(target, &values::as_bf16(files, piece.weight)?)?,
+                DType::Bf16 => append_bf16(files, piece.weight, target, sink)?,
                 _ => {
                     let wide = values::all_widened(files, piece.weight)?;
                     sink.append(target, bytemuck::cast_slice(&wide))?;
@@ -64,6 +66,27 @@ impl Checkpoint {
         }
         Ok(())
     }
+}
+
+/// The file's own bytes where they are bf16; others are converted a part at a time, since a tensor of
+/// all experts takes gigabytes.
+fn append_bf16(
+    files: &TensorFiles,
+    tensor: TensorRef,
+    target: BufferId,
+    sink: &mut Sink,
+) -> Result<(), CheckpointError> {
+    const PART: usize = 1 << 20;
+    let info = files.info(tensor);
+    if info.dtype == Dtype::BF16 {
+        return sink.append(target, files.bytes(tensor));
+    }
+    let count: usize = info.shape.iter().product();
+    for start in (0..count).step_by(PART) {
+        let part = start..count.min(start + PART);
+        sink.append(target, &values::narrowed(files, tensor, part)?)?;
+    }
+    Ok(())
 }
 
 /// A model's buffers with how far each has been filled.

@@ -3,6 +3,9 @@
 //!
 //! Names here are canonical (as in the model's buffers): without `model.` or
 //! `model.language_model.`, and with `gate_proj` and `up_proj` already one linear.
+//!
+//! Invariants: the parts of a parameter have together its shape, in order of rows; a buffer of the
+//! model's table is named by one parameter only.
 
 use layerlet_core::config::{Mixer, ModelConfig};
 

@@ -1,11 +1,12 @@
 //! The values of a file's tensors, as the kernels want them. Nothing is rounded: a value that the
 //! kept type cannot hold is refused.
+//!
+//! Invariant: a value that is handed on has in f32 the bits that the file's value has in f32.
 
 use super::error::CheckpointError;
 use super::folder::{TensorFiles, TensorRef};
 use half::{bf16, f16};
 use safetensors::Dtype;
-use std::borrow::Cow;
 use std::ops::Range;
 
 /// Some of a tensor's values in f32, which holds every value of the float types of a checkpoint.
@@ -30,15 +31,15 @@ pub fn all_widened(files: &TensorFiles, tensor: TensorRef) -> Result<Vec<f32>, C
     widened(files, tensor, 0..files.info(tensor).shape.iter().product())
 }
 
-/// A tensor's values as bytes of bf16: the file's own where it is bf16, else converted, which must
-/// change none of them.
-pub fn as_bf16(files: &TensorFiles, tensor: TensorRef) -> Result<Cow<'_, [u8]>, CheckpointError> {
-    if files.info(tensor).dtype == Dtype::BF16 {
-        return Ok(Cow::Borrowed(files.bytes(tensor)));
-    }
-    let values = all_widened(files, tensor)?;
+/// Some of a tensor's values as bytes of bf16, which must change none of them.
+pub fn narrowed(
+    files: &TensorFiles,
+    tensor: TensorRef,
+    range: Range<usize>,
+) -> Result<Vec<u8>, CheckpointError> {
+    let values = widened(files, tensor, range.clone())?;
     let mut bytes = Vec::with_capacity(values.len() * 2);
-    for (i, value) in values.into_iter().enumerate() {
+    for (i, value) in range.zip(values) {
         let narrow = bf16::from_f32(value);
         if narrow.to_f32().to_bits() != value.to_bits() {
             let problem = format!(
@@ -48,7 +49,7 @@ pub fn as_bf16(files: &TensorFiles, tensor: TensorRef) -> Result<Cow<'_, [u8]>, 
         }
         bytes.extend(narrow.to_le_bytes());
     }
-    Ok(Cow::Owned(bytes))
+    Ok(bytes)
 }
 
 /// Scales of int8 rows: finite and not negative.

@@ -1,6 +1,6 @@
 //! A checkpoint of a few kilobytes with every kind of parameter.
 
-use super::Draft;
+use super::{Draft, Tensor};
 use layerlet_engine::checkpoint::{Config, parameters};
 use safetensors::Dtype;
 use serde_json::{Value, json};
@@ -48,6 +48,36 @@ pub fn micro() -> Draft {
             &part.shape,
             data,
         );
+    }
+    draft
+}
+
+/// A prediction head as transformers saves it, with values of its own.
+pub fn with_mtp() -> Draft {
+    let mut draft = micro();
+    let hidden = 8;
+    let mut added: Vec<Tensor> = Vec::new();
+    for tensor in &draft.tensors {
+        if let Some(rest) = tensor.name.strip_prefix("model.layers.1.") {
+            let mut tensor = tensor.clone();
+            tensor.name = format!("mtp.layers.0.{rest}");
+            tensor.data.rotate_left(2);
+            added.push(tensor);
+        }
+    }
+    draft.tensors.extend(added);
+    draft.add(
+        "mtp.fc.weight",
+        Dtype::BF16,
+        &[hidden, 2 * hidden],
+        vec![0x3d; 4 * hidden * hidden],
+    );
+    for (i, name) in ["norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"]
+        .iter()
+        .enumerate()
+    {
+        let data = vec![0x3a + i as u8; 2 * hidden];
+        draft.add(&format!("mtp.{name}.weight"), Dtype::BF16, &[hidden], data);
     }
     draft
 }

@@ -11,8 +11,11 @@ use std::path::Path;
 /// A checkpoint as loaded, and as the peer reads its files.
 pub struct Valid {
     buffers: BTreeMap<String, Vec<u8>>,
-    tensors: BTreeMap<String, (Dtype, Vec<u8>)>,
+    tensors: Tensors,
 }
+
+/// Shape, dtype and bytes by name without prefix.
+type Tensors = BTreeMap<String, (Vec<usize>, Dtype, Vec<u8>)>;
 
 impl Valid {
     pub fn read(dir: &Path, files: &Files) -> Valid {
@@ -36,6 +39,14 @@ impl Valid {
         let expected: Vec<_> = self.tensors.keys().filter(of_model).collect();
         if found != expected {
             return Err(format!("it was accepted with the tensors {found:?}"));
+        }
+        let reshaped = |(name, tensor): &(&String, &(Vec<usize>, Dtype, Vec<u8>))| {
+            self.tensors
+                .get(*name)
+                .is_some_and(|valid| valid.0 != tensor.0)
+        };
+        if let Some((name, tensor)) = tensors.iter().find(reshaped) {
+            return Err(format!("{name} was accepted with the shape {:?}", tensor.0));
         }
         let Ok(loaded) = load(&checkpoint) else {
             return Ok(());
@@ -63,10 +74,7 @@ fn names_a_file(error: &str, dir: &Path) -> Result<(), String> {
 }
 
 /// The text model's tensors of the files that the loader has read, without prefixes.
-fn by_peer(
-    checkpoint: &Checkpoint,
-    files: &Files,
-) -> Result<BTreeMap<String, (Dtype, Vec<u8>)>, String> {
+fn by_peer(checkpoint: &Checkpoint, files: &Files) -> Result<Tensors, String> {
     let mut all = BTreeMap::new();
     for file in checkpoint.files().files() {
         let read = SafeTensors::deserialize(&files[file]);
@@ -77,11 +85,23 @@ fn by_peer(
         {
             let short = name.strip_prefix("model.").unwrap_or(name);
             let short = short.strip_prefix("language_model.").unwrap_or(short);
-            let tensor = (view.dtype(), view.data().to_vec());
+            let tensor = (
+                shape(short, view.shape()),
+                view.dtype(),
+                view.data().to_vec(),
+            );
             if all.insert(short.to_string(), tensor).is_some() {
                 return Err(format!("{short} is there twice and was accepted"));
             }
         }
     }
     Ok(all)
+}
+
+/// Scales may have a dimension of 1 on either side.
+fn shape(name: &str, shape: &[usize]) -> Vec<usize> {
+    match name.ends_with("_scale") {
+        true => vec![shape.iter().product()],
+        false => shape.to_vec(),
+    }
 }
