@@ -1,4 +1,8 @@
 //! A checkpoint in a backend's memory, and the plans prepared over it.
+//!
+//! Invariants: a plan is prepared once for each step shape; weights are written before any plan is
+//! prepared and never again; what the loader holds beside the backend's copy is a mapping, which the
+//! system may drop at any time.
 
 use crate::checkpoint::{Checkpoint, Stored};
 use crate::error::EngineError;

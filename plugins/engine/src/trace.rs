@@ -1,4 +1,6 @@
 //! What a model computes for given ids, layer by layer, as safetensors.
+//!
+//! Invariant: the bytes depend on the ids and the model alone, never on the chunks or the backend.
 
 use crate::error::EngineError;
 use crate::model::Model;

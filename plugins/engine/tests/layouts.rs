@@ -289,3 +289,14 @@ fn generation_config_adds_end_tokens() {
     assert!(found.starts_with("generation_config.json: "), "{found}");
     assert!(Checkpoint::open(&tiny("hf")).is_ok());
 }
+
+/// Plans can be made before the weights are there, and must not change when they come.
+#[test]
+fn the_config_announces_what_the_files_hold() {
+    for name in ["bf16", "hf", "quark"] {
+        let opened = Checkpoint::open(&tiny(name)).expect("opens");
+        let (announced, held) = (opened.config.announced_spec(), opened.spec());
+        assert_eq!(announced.config, held.config, "{name}");
+        assert_eq!(announced.formats, held.formats, "{name}");
+    }
+}

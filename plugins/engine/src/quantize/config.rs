@@ -1,5 +1,7 @@
 //! `config.json` of the output: the input's, in the shape of the released checkpoints, with what vLLM
 //! must know to compute W8A8.
+//!
+//! Invariant: the exclude list names exactly the linears that were copied.
 
 use super::{QuantizeError, output_error};
 use crate::checkpoint::Checkpoint;

@@ -1,4 +1,6 @@
 //! One row: its scale and its codes.
+//!
+//! Invariants: scales are finite and above zero, codes lie in -127..=127; a row depends on no other.
 
 const FLOOR: f32 = 1e-10;
 

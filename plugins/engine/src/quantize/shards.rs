@@ -1,4 +1,6 @@
 //! Files of the output: one, or as many as the limit asks for, with their index.
+//!
+//! Invariants: only a file of one tensor is over the limit; the index lists each tensor once.
 
 use super::tensors::OutTensor;
 use super::{Progress, QuantizeError, output_error};

@@ -4,6 +4,8 @@
 //! that no loader opens it. A run that fails removes what it wrote; of one that was killed the inner
 //! folder stays, and the next run refuses by its name. A sibling to be renamed as a whole would not
 //! do: the output may be a mounted volume.
+//!
+//! Invariant: where the folder has a `config.json` of ours, everything else is in place.
 
 use super::{QuantizeError, output_error};
 use std::path::{Path, PathBuf};

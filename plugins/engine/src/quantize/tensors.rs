@@ -1,4 +1,7 @@
 //! The tensors of the output: what they are called and how their bytes come about.
+//!
+//! Invariant: every tensor of the input is in the output once, as a copy, or as codes and scales of all
+//! its rows.
 
 use super::{QuantizeError, rows};
 use crate::checkpoint::{Checkpoint, Kept, TensorInfo, TensorRef, Weight, widened};
