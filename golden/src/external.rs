@@ -8,7 +8,7 @@ use crate::compare::{Value, unravel};
 use crate::fixture::{declare, launch_of};
 use comfy_table::{CellAlignment, Table, presets};
 use layerlet_core::backend::{Backend, BackendError, Place};
-use layerlet_core::buffer::{BufferId, BufferTable, Role};
+use layerlet_core::buffer::{BufferDecl, BufferId, BufferTable, Role};
 use layerlet_core::dtype::DType;
 use layerlet_core::launch::Access;
 use layerlet_core::plan::{Plan, PlanError};
@@ -81,6 +81,22 @@ pub fn compare_folder(dir: &Path) -> Result<Vec<Comparison>, ExternalError> {
         all.extend(compare_file(&path)?);
     }
     Ok(all)
+}
+
+/// One tensor of a file, which must be as declared.
+pub fn tensor(path: &Path, name: &str, decl: &BufferDecl) -> Result<Vec<u8>, ExternalError> {
+    let fail = |problem: String| ExternalError::new(path, problem);
+    let bytes = fs::read(path).map_err(|e| fail(e.to_string()))?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|e| fail(e.to_string()))?;
+    let view = file.tensor(name).map_err(|e| fail(e.to_string()))?;
+    let found = convert(name, &view, decl.dtype).map_err(fail)?;
+    match found.shape == decl.shape {
+        true => Ok(found.bytes),
+        false => Err(fail(format!(
+            "{name} has shape {:?}, expected {:?}",
+            found.shape, decl.shape
+        ))),
+    }
 }
 
 /// Compares one dump.

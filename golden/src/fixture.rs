@@ -1,8 +1,9 @@
 //! Fixtures: operation, shapes and input recipe in a small file; `golden/README.md` shows the form.
 
 use crate::case::Case;
+use crate::external;
 use crate::generate::{Fill, generate};
-use layerlet_core::buffer::{BufferError, BufferId, BufferTable, Role};
+use layerlet_core::buffer::{BufferDecl, BufferError, BufferId, BufferTable, Role};
 use layerlet_core::dtype::DType;
 use layerlet_core::launch::{Access, Fused, Launch, Layerlet, OPERATIONS};
 use layerlet_core::numerics::bf16;
@@ -158,13 +159,23 @@ impl Fixture {
         self.build(&dims, name, self.file.seed)
     }
 
+    /// Content of one buffer.
+    fn fill(&self, fill: &Fill, decl: &BufferDecl, seed: u64) -> Result<Vec<u8>, String> {
+        let Fill::Captured(captured) = fill else {
+            return generate(fill, decl, seed);
+        };
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        external::tensor(&folder.join(&captured.file), &captured.tensor, decl)
+            .map_err(|e| e.to_string())
+    }
+
     fn build(
         &self,
         dims: &BTreeMap<String, usize>,
         name: String,
         seed: u64,
     ) -> Result<Case, FixtureError> {
-        build(&self.file, dims, name, self.subject, seed).map_err(|message| FixtureError {
+        build(self, dims, name, seed).map_err(|message| FixtureError {
             path: self.path.display().to_string(),
             message,
         })
@@ -201,12 +212,12 @@ fn known_operation(op: &str) -> Result<&'static str, String> {
 }
 
 fn build(
-    file: &File,
+    fixture: &Fixture,
     dims: &BTreeMap<String, usize>,
     name: String,
-    subject: &'static str,
     seed: u64,
 ) -> Result<Case, String> {
+    let Fixture { file, subject, .. } = fixture;
     let names: Vec<&str> = file.buffer.keys().map(String::as_str).collect();
     let places: BTreeMap<&str, u32> = names.iter().copied().zip(0..).collect();
     let uses = uses(&launches(file, &places)?, &names)?;
@@ -235,8 +246,9 @@ fn build(
         match (&recipe.fill, read) {
             (Some(fill), true) => {
                 let decl = buffers.get(id).map_err(|e| e.to_string())?;
-                let bytes =
-                    generate(fill, decl, seed).map_err(|e| format!("buffer {}: {e}", names[i]))?;
+                let bytes = fixture
+                    .fill(fill, decl, seed)
+                    .map_err(|e| format!("buffer {}: {e}", names[i]))?;
                 inputs.push((id, bytes));
             }
             (None, false) => {}

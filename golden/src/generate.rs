@@ -8,6 +8,7 @@ use layerlet_core::buffer::BufferDecl;
 use layerlet_core::dtype::DType;
 use layerlet_core::numerics::{philox, round_bf16};
 use serde::Deserialize;
+use std::path::PathBuf;
 
 /// How a buffer is filled. The variants up to `rows` are for floats, the rest for integers (and
 /// `constant`, `values` for both).
@@ -57,6 +58,18 @@ pub enum Fill {
         /// Which of them are chosen.
         skew: Skew,
     },
+    /// What a file holds, whatever the seed.
+    Captured(Captured),
+}
+
+/// A tensor of a safetensors file.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Captured {
+    /// Relative to the fixture.
+    pub file: PathBuf,
+    /// Its name there; dtype and shape are the buffer's.
+    pub tensor: String,
 }
 
 /// Which experts the rows of [`Fill::Routes`] choose.
@@ -99,7 +112,8 @@ fn fnv1a(text: &str) -> u32 {
     })
 }
 
-/// The bytes of a buffer by a recipe, or what is wrong with the recipe.
+/// The bytes of a buffer by a recipe, or what is wrong with the recipe. Captured tensors are read by
+/// [`crate::external::tensor`].
 pub fn generate(fill: &Fill, decl: &BufferDecl, seed: u64) -> Result<Vec<u8>, String> {
     let source = Source::new(seed, &decl.name);
     match decl.dtype {
@@ -173,11 +187,7 @@ fn float(fill: &Fill, i: usize, row: usize, source: Source, narrow: bool) -> Res
         Fill::Rows(fills) => float(&fills[row % fills.len()], i, row, source, narrow)?,
         Fill::Constant(value) => *value as f32,
         Fill::Values(values) => *cycle(values, i)? as f32,
-        other => {
-            return Err(format!(
-                "{other:?} is for integers, the buffer holds floats"
-            ));
-        }
+        other => return Err(format!("{other:?} does not fill single floats")),
     })
 }
 

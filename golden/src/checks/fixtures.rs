@@ -1,6 +1,6 @@
 //! A fixture on every backend: pinned reference, kernels, fused kernels with their stages.
 
-use super::{Failure, agree, verdict};
+use super::{Failure, agree, carried, verdict};
 use crate::case::Case;
 use crate::compare::compare;
 use crate::fixture::{Fixture, FixtureError};
@@ -71,6 +71,9 @@ fn check_case(
     report.check(case, "poison", "reference", verdict(&expected, poisoned));
     if let Some(folder) = scope.pins.filter(|_| pinned) {
         pin(fixture, case, &expected, folder, report);
+    }
+    if pinned {
+        carried::check(case, &expected, scope.backends, report);
     }
     for backend in scope.backends {
         let poisons = if pinned { &POISONS[..] } else { &POISONS[..1] };

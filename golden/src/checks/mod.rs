@@ -1,5 +1,6 @@
 //! The checks: what is run, against what, and what counts as a failure.
 
+mod carried;
 mod failure;
 pub mod fixtures;
 pub mod model;

@@ -1,12 +1,14 @@
 //! Takes texts through a model by a way and collects what every way must agree on.
 
-use super::ways::{Chunk, Way};
+use super::ways::{Chunk, MARGIN, Way};
 use crate::run::Written;
 use crate::small_model::{self, Formats, Model, ModelError, SLOTS, VOCAB, Weights};
 use layerlet_core::backend::Backend;
 use layerlet_core::buffer::{BufferDecl, Role};
 use layerlet_core::dtype::DType;
-use layerlet_core::plan::{Capacity, Head, ModelSpec, SequenceStep, StepShape};
+use layerlet_core::plan::{
+    Capacity, Head, ModelSpec, SamplingParams, SamplingStep, SequenceStep, StepShape,
+};
 
 /// A small model and the texts that it reads.
 pub struct Scene {
@@ -106,7 +108,7 @@ impl Walk {
                 sequences: sequences + way.spare,
                 outputs: rows + way.spare,
                 pages_per_sequence: way.pages.iter().map(Vec::len).max().unwrap_or(1),
-                head: Head::Argmax,
+                head: head(scene, way),
                 verify: false,
                 trace: false,
             };
@@ -137,7 +139,7 @@ impl Walk {
                 state_read: self.held[chunk.sequence],
                 state_writes: &writes[n],
                 outputs: &outputs[n],
-                sampling: None,
+                sampling: way.sampled.then(|| self.sampling(scene, chunk.sequence)),
             })
             .collect();
         let ran = model.step(shape, fused, &sequences)?;
@@ -160,6 +162,23 @@ impl Walk {
             self.held[chunk.sequence] = Some(chunk.slot);
         }
         Ok(())
+    }
+
+    /// Every sequence has its own seed; every token up to an output's counts for its penalties.
+    fn sampling<'a>(&self, scene: &'a Scene, sequence: usize) -> SamplingStep<'a> {
+        SamplingStep {
+            params: SamplingParams {
+                temperature: 0.9,
+                top_k: 40,
+                top_p: 0.95,
+                repetition_penalty: 1.2,
+                presence_penalty: 0.1,
+                seed: sequence as u64,
+                ..SamplingParams::default()
+            },
+            history: &scene.texts[sequence][..=self.done[sequence]],
+            generated: 0,
+        }
     }
 
     /// The right tokens, then wrong ones.
@@ -205,6 +224,17 @@ impl Walk {
             written.push(result(name, DType::U32, vec![text.len()], tokens));
         }
         Ok(written)
+    }
+}
+
+/// Room for every row with all the tokens before it.
+fn head(scene: &Scene, way: &Way) -> Head {
+    let texts = scene.lengths().into_iter();
+    match way.sampled {
+        true => Head::Sample {
+            history: texts.map(|n| (n + MARGIN) * (n + MARGIN)).sum(),
+        },
+        false => Head::Argmax,
     }
 }
 

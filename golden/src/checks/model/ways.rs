@@ -35,6 +35,8 @@ pub struct Way {
     pub fouled: bool,
     /// Runs all texts twice over the same memory; the second run counts.
     pub again: bool,
+    /// Tokens are drawn, with penalties, instead of the greedy ones. This does matter.
+    pub sampled: bool,
 }
 
 /// What a family of ways varies; the rest is as plain as can be.
@@ -66,7 +68,7 @@ impl Vary {
 }
 
 /// Positions that drafts may reach behind a text.
-const MARGIN: usize = 8;
+pub const MARGIN: usize = 8;
 
 /// Random numbers in order.
 pub struct Draw {
@@ -105,7 +107,7 @@ impl Draw {
 }
 
 /// Each text alone and at once.
-pub fn plain(lengths: &[usize]) -> Way {
+pub fn plain(lengths: &[usize], sampled: bool) -> Way {
     let chunk = |(sequence, &rows)| Chunk {
         sequence,
         rows,
@@ -127,13 +129,14 @@ pub fn plain(lengths: &[usize]) -> Way {
         bucket: false,
         fouled: false,
         again: false,
+        sampled,
     }
 }
 
 /// Way number `n` of a family.
 pub fn way(vary: Vary, lengths: &[usize], seed: u64, n: u64) -> Way {
     let mut draw = Draw::new(seed.wrapping_add(n), &format!("{vary:?}"));
-    let mut way = plain(lengths);
+    let mut way = plain(lengths, n % 2 == 1);
     match vary {
         // The finest split first: one token at a time.
         Vary::Split if n == 0 => way.steps = steps(lengths, &mut draw, Cut::Single, vary),
@@ -149,7 +152,7 @@ pub fn way(vary: Vary, lengths: &[usize], seed: u64, n: u64) -> Way {
             way.fouled = true;
         }
     }
-    way.bucket = n % 2 == 1;
+    way.bucket = n % 3 == 1;
     way
 }
 
