@@ -80,9 +80,15 @@ fn attest(
     attest::write(&attest::attest(options, report, teeth)?, &path)
 }
 
+/// Mismatches that are shown; one fault tends to have hundreds.
+const SHOWN: usize = 20;
+
 fn verdict(report: &Report) -> Result<(), String> {
-    for mismatch in &report.mismatches {
+    for mismatch in report.mismatches.iter().take(SHOWN) {
         eprintln!("{mismatch}");
+    }
+    if let Some(more) = report.mismatches.len().checked_sub(SHOWN + 1) {
+        eprintln!("and {} more; --json shows all of them", more + 1);
     }
     for name in &report.new_pins {
         eprintln!("new pin, to be reviewed: {name}");
