@@ -25,7 +25,7 @@ pub struct Scope<'a> {
     pub shift: u64,
     /// Folder of the pins; none leaves them alone.
     pub pins: Option<&'a Path>,
-    /// Values of a sweep: every one, or only its ends (the teeth need no more).
+    /// Run the sizes of sweeps.
     pub sweep: bool,
 }
 

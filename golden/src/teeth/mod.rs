@@ -215,9 +215,14 @@ pub fn bite(
     })
 }
 
+/// Most faults show at one size; where they do not, both runs take the sweeps too.
 fn bite_one(fixtures: &[Fixture], mutant: &'static Mutant) -> Result<Bite, FixtureError> {
-    let (_, control) = found(fixtures, mutant, false)?;
-    let (first, clean) = found(fixtures, mutant, true)?;
+    let (mut first, mut clean) = found(fixtures, mutant, true, false)?;
+    let sweep = clean;
+    if sweep {
+        (first, clean) = found(fixtures, mutant, true, true)?;
+    }
+    let (_, control) = found(fixtures, mutant, false, sweep)?;
     Ok(Bite {
         op: mutant.op.into(),
         fault: mutant.fault.into(),
@@ -233,6 +238,7 @@ fn found(
     fixtures: &[Fixture],
     mutant: &'static Mutant,
     fault: bool,
+    sweep: bool,
 ) -> Result<(String, bool), FixtureError> {
     let planted = Planted::new(mutant, fault);
     let scope = Scope {
@@ -240,7 +246,7 @@ fn found(
         seeds: 1,
         shift: 0,
         pins: None,
-        sweep: true,
+        sweep,
     };
     let mut cases = 0;
     for fixture in fixtures.iter().filter(|f| f.subject == mutant.op) {
