@@ -50,7 +50,7 @@ fn fuzz(name: &'static str, dir: &Path, default: u64) {
 fn damaged_bf16_checkpoints_are_refused_or_right() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     micro().write(dir.path());
-    fuzz("bf16", dir.path(), 600);
+    fuzz("bf16", dir.path(), 400);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn damaged_sharded_int8_checkpoints_are_refused_or_right() {
     std::fs::write(generation, r#"{"eos_token_id": [1, 2]}"#).expect("writes");
     let done = quantize(from.path(), to.path(), 1200, &|_, _| {}).expect("quantises");
     assert!(done.shards.len() > 1, "{:?}", done.shards);
-    fuzz("int8", to.path(), 600);
+    fuzz("int8", to.path(), 400);
 }
 
 #[test]
@@ -97,5 +97,5 @@ fn damaged_tokenizers_are_refused_or_work() {
         spare: 64 << 20,
     };
     target.run_regressions();
-    target.run(cases(300));
+    target.run(cases(200));
 }
