@@ -157,6 +157,9 @@ fn model_jobs<'a>(options: &'a Options, backends: &'a [&'a dyn Backend]) -> Vec<
     jobs
 }
 
+/// What routes run through: a filter for one of them takes its routes along.
+const SUBJECTS: &str = "routed_moe, moe_layer";
+
 /// What failed once comes first, then what was captured, then what is random.
 fn route_jobs<'a>(options: &'a Options, backends: &'a [&'a dyn Backend]) -> Vec<Job<'a>> {
     let mut jobs: Vec<Job<'a>> = Vec::new();
@@ -166,7 +169,7 @@ fn route_jobs<'a>(options: &'a Options, backends: &'a [&'a dyn Backend]) -> Vec<
     ];
     for (folder, variant) in kept {
         let run = move || Ok(routes::check_folder(&folder, variant, backends)?);
-        jobs.push((variant.into(), Box::new(run)));
+        jobs.push((format!("{SUBJECTS}: {variant}"), Box::new(run)));
     }
     for kind in Kind::ALL {
         let run = move || {
@@ -179,7 +182,10 @@ fn route_jobs<'a>(options: &'a Options, backends: &'a [&'a dyn Backend]) -> Vec<
             };
             Ok(routes::check_kind(kind, &scope)?)
         };
-        jobs.push((format!("routes, {}", kind.name()), Box::new(run)));
+        jobs.push((
+            format!("{SUBJECTS}: routes, {}", kind.name()),
+            Box::new(run),
+        ));
     }
     jobs
 }

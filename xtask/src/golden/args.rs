@@ -6,6 +6,7 @@ const EXAMPLES: &str = "\
 Examples:
   cargo xtask golden                               everything: kernels, routes, models, mutants; attests
   cargo xtask golden --filter rms_norm             one operation, after a change to it
+  cargo xtask golden --filter moe_layer            a layerlet with its routes
   cargo xtask golden --filter 'routes, hot' --cases 50
   cargo xtask golden --fixture golden/fixtures/rope/rows.toml
   cargo xtask golden --teeth --filter sample       only the mutants, as a table
