@@ -12,8 +12,8 @@
 //! fault that one rank sees is seen by all. The sum is that of [`super::LinearW8A8Partial`]; one that leaves i32 is an
 //! error, which the bound on `K` keeps from happening ([`crate::config::MAX_W8A8_K`] holds for the whole row).
 //!
-//! As one rank's launch each is a copy: a single rank has the whole already. A lockstep runner or a device's collective
-//! does the rest with [`all_reduce_max`] and [`all_reduce_sum`].
+//! As one rank's launch each reduces over that rank alone. A lockstep runner or a device's collective does the rest with
+//! [`all_reduce_max`] and [`all_reduce_sum`].
 
 use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, operation};
@@ -48,7 +48,7 @@ impl Operation for AllReduceMax {
 
     fn run(&self, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
         let mut out = memory.take(self.out);
-        out.copy_from_slice(memory.get(self.x));
+        all_reduce_max(&[memory.get(self.x)], &mut out);
         memory.put(self.out, out);
         Ok(())
     }
