@@ -130,16 +130,16 @@ impl ModelConfig {
             "a multiple of linear_num_key_heads",
         )?;
         ensure(
-            a.rotary_dim.is_multiple_of(2) && a.rotary_dim <= a.head_dim,
+            a.rotary_dim >= 2 && a.rotary_dim.is_multiple_of(2) && a.rotary_dim <= a.head_dim,
             "partial_rotary_factor",
             a.rotary_dim,
-            "an even number of rotated dims, at most head_dim",
+            "an even number of rotated dims, 2 to head_dim",
         )?;
         ensure(
-            a.rope_theta.is_finite() && a.rope_theta > 1.0,
+            (a.rope_theta as f32).is_finite() && a.rope_theta > 1.0,
             "rope_theta",
             a.rope_theta,
-            "a finite number above 1",
+            "a number above 1 that f32 can hold",
         )?;
         ensure(
             m.top_k <= m.experts,

@@ -234,9 +234,16 @@ pub struct Fused {
     /// Which kernel.
     pub layerlet: Layerlet,
     /// What it computes, op by op. Never nested.
+    #[serde(deserialize_with = "stages")]
     pub stages: Vec<Launch>,
     /// Also store what only the stages see (golden's bisection); otherwise those buffers stay poison.
     pub keep_intermediates: bool,
+}
+
+/// Bytes that nest fused launches are refused where they are read: a million levels are a few megabytes.
+fn stages<'de, D: serde::Deserializer<'de>>(bytes: D) -> Result<Vec<Launch>, D::Error> {
+    let stages = Vec::<Stage>::deserialize(bytes)?;
+    Ok(stages.into_iter().map(Launch::from).collect())
 }
 
 macro_rules! launches {
@@ -247,6 +254,20 @@ macro_rules! launches {
         pub enum Launch {
             $( $name($name), )*
             Fused(Fused),
+        }
+
+        /// The operations alone, in the order of [`Launch`], whose encoding it reads.
+        #[derive(Deserialize)]
+        enum Stage {
+            $( $name($name), )*
+        }
+
+        impl From<Stage> for Launch {
+            fn from(stage: Stage) -> Launch {
+                match stage {
+                    $( Stage::$name(op) => Launch::$name(op), )*
+                }
+            }
         }
 
         $( impl From<$name> for Launch {

@@ -64,7 +64,10 @@ fn a_rank_alone_has_the_whole() {
     };
     bench.run(max.clone()).expect("one rank");
     bench.run(sum.clone()).expect("one rank");
-    let bits: Vec<u32> = bench.get(max.out)[..3].iter().map(|m| m.to_bits()).collect();
+    let bits: Vec<u32> = bench.get(max.out)[..3]
+        .iter()
+        .map(|m| m.to_bits())
+        .collect();
     assert_eq!(bits, [0.0, 2.5, f32::INFINITY].map(f32::to_bits));
     assert!(bench.get(max.out)[3].is_nan());
     assert_eq!(bench.get(sum.out), [i32::MIN, 0, -7, i32::MAX]);

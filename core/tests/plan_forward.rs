@@ -3,7 +3,7 @@
 mod small_model;
 
 use layerlet_core::encoding::EncodingError;
-use layerlet_core::launch::{Launch, Layerlet};
+use layerlet_core::launch::{Fused, Launch, Layerlet};
 use layerlet_core::plan::*;
 use small_model::layout;
 
@@ -65,6 +65,40 @@ fn every_layerlet_finds_its_stages() {
     let (fused, plain) = (all.cost(), plan.cost());
     assert!(fused.traffic.max < plain.traffic.max && fused.launches.len() < plain.launches.len());
     assert!(fused.memory.scratch_peak < plain.memory.scratch);
+}
+
+/// Fused launches in fused launches, a million deep: refused, and the stack holds.
+#[test]
+fn nested_launches_are_refused() {
+    let fused = Launch::Fused(Fused {
+        layerlet: Layerlet::RoutedMoe,
+        stages: Vec::new(),
+        keep_intermediates: false,
+    });
+    let plan = Plan {
+        launches: vec![fused],
+        ..Plan::default()
+    };
+    let bytes = plan.encode();
+    // A launch is its variant, the layerlet, the number of stages; one stage opens the next level.
+    let [variant, layerlet, 0, 0] = bytes[bytes.len() - 4..] else {
+        panic!("the encoding of a fused launch has changed: {bytes:?}");
+    };
+    let mut nested = bytes[..bytes.len() - 4].to_vec();
+    for _ in 0..1_000_000 {
+        nested.extend([variant, layerlet, 1]);
+    }
+    let refused = Plan::decode(&nested).unwrap_err().to_string();
+    assert!(refused.starts_with("not a plan"), "{refused}");
+}
+
+/// Plans and fixtures cross builds as bytes. When this digest changes, so has the encoding: raise
+/// `PLAN_VERSION` and the version in `core/src/fixture.rs`, then pin the new digest.
+#[test]
+fn the_byte_form_is_pinned() {
+    let plan = forward(&layout(7), &small_model::shape(9, 3, 2, 4)).unwrap();
+    let digest = layerlet_core::fixture::hex(&fuse(&plan, &Layerlet::ALL).digest());
+    assert_eq!((PLAN_VERSION, digest.as_str()), (1, "PIN"));
 }
 
 #[test]

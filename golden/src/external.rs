@@ -140,10 +140,14 @@ impl Dump {
         table: &toml::Table,
         views: &BTreeMap<String, TensorView<'_>>,
     ) -> Result<Dump, String> {
+        let after_of = |name: &str| {
+            name.strip_suffix(".after")
+                .is_some_and(|n| views.contains_key(n))
+        };
         let names: Vec<&str> = views
             .keys()
             .map(String::as_str)
-            .filter(|n| !n.ends_with(".after"))
+            .filter(|n| !after_of(n))
             .collect();
         // Twice: the first launch tells which operand each tensor is, the second names its buffer.
         let places: BTreeMap<&str, u32> = names.iter().copied().zip(0..).collect();
@@ -157,6 +161,12 @@ impl Dump {
             ));
         }
         let state = |access| access == Access::ReadWrite;
+        for operand in operands.iter().filter(|o| !state(o.access)) {
+            let name = format!("{}.after", names[operand.buffer.0 as usize]);
+            if views.contains_key(&name) {
+                return Err(format!("tensor {name}: {} is no state", operand.name));
+            }
+        }
         let model_first = operands
             .iter()
             .filter(|o| state(o.access))
@@ -273,7 +283,15 @@ fn convert(name: &str, view: &TensorView<'_>, dtype: DType) -> Result<Operand, S
         | (DType::F32, Dtype::F32)
         | (DType::I8, Dtype::I8)
         | (DType::I32, Dtype::I32)
-        | (DType::U32, Dtype::U32 | Dtype::I32) => view.data().to_vec(),
+        | (DType::U32, Dtype::U32) => view.data().to_vec(),
+        (DType::U32, Dtype::I32) => {
+            let mut words = view.data().chunks_exact(4);
+            let word = |b: &[u8]| i32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+            if let Some(index) = words.find(|b| word(b) < -1) {
+                return Err(format!("{name} holds the index {}", word(index)));
+            }
+            view.data().to_vec()
+        }
         (DType::U32, Dtype::I64) => {
             let mut bytes = Vec::with_capacity(view.data().len() / 2);
             for word in view.data().chunks_exact(8) {

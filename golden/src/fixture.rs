@@ -154,7 +154,12 @@ impl Fixture {
     /// The case of a seed with the swept dimension at `value`.
     pub fn swept(&self, sweep: &Sweep, value: usize) -> Result<Case, FixtureError> {
         let mut dims = self.file.dims.clone();
-        dims.insert(sweep.dim.clone(), value);
+        if dims.insert(sweep.dim.clone(), value).is_none() {
+            return Err(FixtureError {
+                path: self.path.display().to_string(),
+                message: format!("sweep: {:?} is none of [dims]", sweep.dim),
+            });
+        }
         let name = format!("{} {} = {value}", self.name, sweep.dim);
         self.build(&dims, name, self.file.seed)
     }
@@ -167,6 +172,13 @@ impl Fixture {
         let folder = self.path.parent().unwrap_or(Path::new(""));
         external::tensor(&folder.join(&captured.file), &captured.tensor, decl)
             .map_err(|e| e.to_string())
+    }
+
+    /// Buffers with one row for each value of the swept dimension.
+    pub fn swept_rows(&self, sweep: &Sweep) -> Vec<&str> {
+        let by_dim = |recipe: &Recipe| matches!(recipe.shape.first(), Some(Extent::Expression(text)) if *text == sweep.dim);
+        let recipes = self.file.buffer.iter().filter(|(_, recipe)| by_dim(recipe));
+        recipes.map(|(name, _)| name.as_str()).collect()
     }
 
     fn build(
@@ -327,7 +339,7 @@ fn variant(op: &str) -> String {
 
 struct Usage {
     dtype: DType,
-    /// Number of the launch that writes it, if it is not state.
+    /// A launch writes it, and it is not state.
     written: bool,
     read: bool,
     state: bool,

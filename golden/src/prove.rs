@@ -124,7 +124,8 @@ fn fixture_jobs<'a>(
                 backends,
                 seeds: options.cases,
                 shift: options.seed,
-                pins: Some(pins),
+                // A file from elsewhere has no pin among the project's.
+                pins: options.fixture.is_none().then_some(pins),
                 sweep: true,
             };
             Ok(check(&fixture, &scope)?)

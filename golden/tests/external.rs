@@ -178,6 +178,17 @@ fn dumps_that_say_too_little_are_refused() {
         &wrong,
         &["x is I32, expected f32"],
     );
+    let after = [
+        &good[..],
+        &[Part("out.after", Dtype::F32, vec![2], f32s(&[0.0; 2]))],
+    ]
+    .concat();
+    check(
+        Some("all_reduce_max"),
+        "",
+        &after,
+        &["out.after", "no state"],
+    );
     let stray = [&good[..], &[Part("y", Dtype::F32, vec![1], f32s(&[0.0]))]].concat();
     check(
         Some("all_reduce_max"),

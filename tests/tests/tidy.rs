@@ -180,7 +180,18 @@ fn every_operation_has_a_file_a_fixture_and_teeth() {
         .iter()
         .map(|path| fs::read_to_string(path).expect("UTF-8"))
         .collect::<String>();
+    let definitions = sources(&["core/src/ops"])
+        .iter()
+        .map(|path| fs::read_to_string(path).expect("UTF-8"))
+        .collect::<String>();
     for op in layerlet_core::launch::OPERATIONS {
+        assert!(
+            definitions.contains(&format!("const NAME: &'static str = \"{op}\";")),
+            "{op} is not in core/src/ops"
+        );
+    }
+    let layerlets = layerlet_core::launch::Layerlet::ALL.map(|l| l.name());
+    for op in layerlet_core::launch::OPERATIONS.iter().chain(&layerlets) {
         let fixtures = root().join("golden/fixtures").join(op);
         assert!(
             fixtures.is_dir(),

@@ -104,6 +104,9 @@ impl Default for SamplingParams {
     }
 }
 
+/// Logits divided by less could leave f32, and then the infinities would share the draw.
+pub const MIN_TEMPERATURE: f32 = 1e-5;
+
 impl SamplingParams {
     /// Refuses what has no meaning.
     pub fn validate(&self) -> Result<(), StepError> {
@@ -111,8 +114,8 @@ impl SamplingParams {
             (
                 "temperature",
                 self.temperature,
-                self.temperature >= 0.0,
-                "0 or more",
+                self.temperature == 0.0 || self.temperature >= MIN_TEMPERATURE,
+                "0, or 0.00001 or more",
             ),
             (
                 "top_p",

@@ -21,7 +21,7 @@ struct Traced {
 /// `layerN.router_logits|router_ids|router_weights`, `layerN.conv_state|ssm_state` or `layerN.k_cache|v_cache`,
 /// `final_norm`, `logits`, `input_ids`. The bytes depend on the ids and the model alone.
 pub fn trace(model: &mut Model, ids: &[u32], chunks: &[usize]) -> Result<Vec<u8>, EngineError> {
-    if ids.is_empty() || chunks.contains(&0) || chunks.iter().sum::<usize>() != ids.len() {
+    if ids.is_empty() || chunks.contains(&0) || sum(chunks) != Some(ids.len()) {
         let expected = format!("sizes above 0 that add up to the {} ids", ids.len());
         return Err(EngineError::request(
             "chunks",
@@ -43,6 +43,10 @@ pub fn trace(model: &mut Model, ids: &[u32], chunks: &[usize]) -> Result<Vec<u8>
     };
     tensors.insert("input_ids".into(), input);
     serialize(&tensors)
+}
+
+fn sum(chunks: &[usize]) -> Option<usize> {
+    chunks.iter().try_fold(0usize, |sum, n| sum.checked_add(*n))
 }
 
 /// Names in the plan and in the trace.

@@ -85,7 +85,7 @@ impl ModelArgs {
     pub fn load(&self, checkpoint: &Checkpoint, tokens: usize) -> Result<Model, CommandError> {
         let most = checkpoint.config.model.max_position;
         if tokens > most {
-            let problem = format!("{tokens} tokens in all, the model has {most} positions");
+            let problem = format!("{tokens} positions are needed, the model has {most}");
             return Err(CommandError::argument("the request", problem));
         }
         let options = Options {

@@ -26,16 +26,16 @@ pub struct Args {
     #[command(flatten)]
     prompt: PromptArgs,
     /// Most tokens to generate
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    max_tokens: usize,
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    max_tokens: u32,
     #[command(flatten)]
     sampling: SamplingArgs,
     /// Go on after the token that ends a text
     #[arg(long)]
     ignore_eos: bool,
     /// Prompt tokens in one step
-    #[arg(long, value_name = "N", default_value_t = 512)]
-    chunk: usize,
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    chunk: u32,
     /// One JSON document on stdout, at the end
     #[arg(long)]
     json: bool,
@@ -123,18 +123,22 @@ impl SamplingArgs {
 
 pub fn run(args: &Args) -> Result<(), CommandError> {
     let checkpoint = args.model.open()?;
-    let tokenizer = Tokenizer::open(&args.model.folder.path()?)?;
+    // Ids in, ids out; text in, text out.
+    let tokenizer = match &args.prompt.ids {
+        Some(_) => None,
+        None => Tokenizer::open(&args.model.folder.path()?)?,
+    };
     let prompt = prompt(args, tokenizer.as_ref(), checkpoint.config.model.vocab)?;
     let request = Request {
         prompt: &prompt,
-        max_tokens: args.max_tokens,
+        max_tokens: args.max_tokens as usize,
         sampling: args.sampling.params(),
         stop_ids: if args.ignore_eos {
             &[]
         } else {
             &checkpoint.config.eos
         },
-        chunk: args.chunk,
+        chunk: args.chunk as usize,
     };
     request
         .sampling
@@ -142,9 +146,12 @@ pub fn run(args: &Args) -> Result<(), CommandError> {
         .map_err(layerlet_engine::EngineError::from)?;
     let mut model = args
         .model
-        .load(&checkpoint, prompt.len().saturating_add(args.max_tokens))?;
-    // Ids in, ids out; text in, text out.
-    let text = tokenizer.as_ref().filter(|_| args.prompt.ids.is_none());
+        // The last token is not fed again.
+        .load(
+            &checkpoint,
+            prompt.len().saturating_add(args.max_tokens as usize - 1),
+        )?;
+    let text = tokenizer.as_ref();
     let mut printer = Printer::new(text, args.json);
     let mut clock = Clock::start();
     let mut failure = None;

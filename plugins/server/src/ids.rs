@@ -14,9 +14,10 @@ pub fn read(text: &str, vocab: usize) -> Result<Vec<u32>, CommandError> {
     let is_list = text
         .chars()
         .all(|c| c.is_ascii_digit() || ", \t\n".contains(c));
-    let ids = match (path.is_file(), is_list) {
-        (true, _) => from_file(path)?,
-        (false, true) => list(text).map_err(|e| CommandError::argument(FLAG, e))?,
+    let ids = match (is_list, path.is_file()) {
+        // A file whose name is a list is ./1,2,3.
+        (true, _) => list(text).map_err(|e| CommandError::argument(FLAG, e))?,
+        (false, true) => from_file(path)?,
         (false, false) => {
             let problem = "is neither a file nor a list of token ids like 1,2,3";
             return Err(CommandError::argument(FLAG, format!("{text:?} {problem}")));
@@ -78,12 +79,20 @@ fn from_file(path: &Path) -> Result<Vec<u32>, CommandError> {
 fn from_trace(content: &[u8]) -> Result<Vec<u32>, String> {
     let file = SafeTensors::deserialize(content).map_err(|e| e.to_string())?;
     let tensor = file.tensor("input_ids").map_err(|e| e.to_string())?;
+    if !matches!(tensor.shape(), [_] | [1, _]) {
+        return Err(format!(
+            "input_ids has shape {:?}, expected [N] or [1, N]",
+            tensor.shape()
+        ));
+    }
     let id = |wide: i64| u32::try_from(wide).map_err(|_| format!("input_ids holds {wide}"));
+    let word = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
     match tensor.dtype() {
-        Dtype::I32 | Dtype::U32 => tensor
+        Dtype::U32 => Ok(tensor.data().chunks_exact(4).map(word).collect()),
+        Dtype::I32 => tensor
             .data()
             .chunks_exact(4)
-            .map(|b| id(i32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()))
+            .map(|b| id((word(b) as i32).into()))
             .collect(),
         Dtype::I64 => tensor
             .data()

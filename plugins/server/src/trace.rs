@@ -6,6 +6,7 @@ use crate::{format, ids};
 use layerlet_engine::trace;
 use serde_json::json;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Writes embed, layerN.{mixer_out,out,router_logits,router_ids,router_weights}, layerN.{conv_state,ssm_state} or
@@ -36,6 +37,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), CommandError> {
+    check_folder(&args.out)?;
     let checkpoint = args.model.open()?;
     let ids = ids::read(&args.ids, checkpoint.config.model.vocab)?;
     let chunks = match &args.chunks {
@@ -67,7 +69,9 @@ fn chunks(text: &str, total: usize) -> Result<Vec<usize>, String> {
     let mut sizes = Vec::new();
     let mut words = text.split(',').map(str::trim).peekable();
     while let Some(word) = words.next() {
-        let left = total - sizes.iter().sum::<usize>().min(total);
+        let left = sizes
+            .iter()
+            .fold(total, |left, size| left.saturating_sub(*size));
         match (word, words.peek(), sizes.last().copied()) {
             ("...", None, Some(last)) => {
                 sizes.extend(std::iter::repeat_n(last, left / last));
@@ -87,16 +91,37 @@ fn chunks(text: &str, total: usize) -> Result<Vec<usize>, String> {
     }
 }
 
+/// Better now than after the whole computation.
+fn check_folder(path: &Path) -> Result<(), CommandError> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+    match folder.is_none_or(Path::is_dir) && !path.is_dir() {
+        true => Ok(()),
+        false => Err(CommandError::file(
+            path,
+            "is no place for a file: its folder is missing, or it is one",
+        )),
+    }
+}
+
 /// Writes beside the target and renames: a reader never sees half a file, a failure leaves the old one.
+/// A link is followed; what is no regular file (a device, a pipe) is written to.
 fn write_whole(path: &Path, content: &[u8]) -> Result<(), CommandError> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
+    let failed = |e| CommandError::file(path, e);
+    let target = match fs::metadata(path) {
+        Err(_) => path.to_path_buf(),
+        Ok(found) if found.is_file() => fs::canonicalize(path).map_err(failed)?,
+        Ok(_) => return fs::write(path, content).map_err(failed),
+    };
+    let mut part = target.as_os_str().to_owned();
+    part.push(format!(".{}.part", std::process::id()));
     let part = PathBuf::from(part);
-    fs::write(&part, content)
-        .and_then(|()| fs::rename(&part, path))
+    let mut file = fs::File::create_new(&part).map_err(failed)?;
+    let written = file.write_all(content);
+    written
+        .and_then(|()| fs::rename(&part, &target))
         .map_err(|e| {
             let _ = fs::remove_file(&part);
-            CommandError::file(path, e)
+            failed(e)
         })
 }
 
@@ -129,6 +154,8 @@ mod tests {
         check("...", "must follow a size");
         check("1,...,1", "must follow a size and end the list");
         check("18446744073709551615,6", "does not add up");
+        check("18446744073709551615,6,...", "does not add up");
+        check("18446744073709551615,6,1", "does not add up");
         check("x", "\"x\" is not a size");
     }
 }

@@ -58,7 +58,8 @@ impl Route {
     pub fn experts(&self) -> usize {
         let ids = self.topk_ids.iter().flatten();
         let largest = ids.max().copied().unwrap_or(-1);
-        self.experts.unwrap_or((largest + 1).max(1) as usize)
+        self.experts
+            .unwrap_or(largest.saturating_add(1).max(1) as usize)
     }
 
     /// Magnitude of a token's hidden state.

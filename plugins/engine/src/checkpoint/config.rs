@@ -164,7 +164,7 @@ fn check_fixed(top: &Section, text: &Section) -> Result<(), CheckpointError> {
 
 /// More layers than any model has. The config alone sizes the list of layers, before a file could
 /// contradict it.
-const MAX_LAYERS: usize = 4096;
+const MAX_LAYERS: usize = 512;
 
 fn read_layers(text: &Section) -> Result<Vec<Mixer>, CheckpointError> {
     let field = "num_hidden_layers";
