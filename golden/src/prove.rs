@@ -127,6 +127,7 @@ fn fixture_jobs<'a>(
                 // A file from elsewhere has no pin among the project's.
                 pins: options.fixture.is_none().then_some(pins),
                 sweep: true,
+                wording: true,
             };
             Ok(check(&fixture, &scope)?)
         };

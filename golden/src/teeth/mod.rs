@@ -247,6 +247,8 @@ fn found(
         shift: 0,
         pins: None,
         sweep,
+        // A mutant's kernel has its own words.
+        wording: false,
     };
     let mut cases = 0;
     for fixture in fixtures.iter().filter(|f| f.subject == mutant.op) {

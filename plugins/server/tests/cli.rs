@@ -288,7 +288,7 @@ fn failures_say_what_was_wrong() {
     generate(
         &["--ids", "1", "--temperature", "-1"],
         1,
-        &["temperature is -1", "0 or more"],
+        &["temperature is -1", "0.00001 or more"],
     );
     generate(&["--ids", "1", "--top-p", "0"], 1, &["top_p is 0"]);
     generate(&["--ids", "1", "--max-tokens", "0"], 1, &["max_tokens"]);
