@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures the exported model under transformers in bf16 and writes the model card's figures.
+"""Measures the exported model under transformers and under layerlet, and writes the model card's figures.
 
     python evaluate.py            all of them, into results/
     python evaluate.py canaries   one of: perplexity canaries experts routes
 
-Reads bf16/ and heldout.jsonl beside this file, and needs no training data, except that
+Reads bf16/, int8/ and heldout.jsonl beside this file, and needs no training data, except that
 `python evaluate.py fixtures --data DIR` writes heldout.jsonl and canaries.json from it.
 """
 import argparse
@@ -12,9 +12,12 @@ import json
 import math
 import os
 import shutil
+import subprocess
+import tempfile
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 from data import HERE
 
@@ -51,43 +54,94 @@ def fixtures(data):
     shutil.copy(os.path.join(data, "canaries.json"), HERE)
 
 
-@torch.no_grad()
-def perplexity(folder):
-    """exp of the mean nll of tokens 1-511 of each window; logits widened to fp32."""
+def layerlet(*arguments):
+    """Runs the command of this source tree, built on the first call."""
+    root = os.path.join(HERE, "..", "..", "..")
+    command = ["cargo", "run", "--release", "--quiet", "-p", "layerlet", "--", *arguments]
+    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def transformers_logits(folder):
     model, _ = load(folder)
+    return lambda ids: model(input_ids=torch.tensor([ids])).logits[0].float()
+
+
+def layerlet_logits(folder):
+    def run(ids):
+        with tempfile.TemporaryDirectory() as scratch:
+            out = os.path.join(scratch, "trace.safetensors")
+            layerlet("trace", "--model", folder, "--ids", ",".join(map(str, ids)), "--out", out)
+            return load_file(out)["logits"].float()
+
+    return run
+
+
+def scores(logits_of):
+    """exp of the mean nll of tokens 1-511 of each window; logits widened to fp32."""
     total = {}
     for x in lines("heldout.jsonl"):
-        ids = torch.tensor([x["ids"]])
-        logp = model(input_ids=ids).logits[0, :-1].float().log_softmax(-1)
-        nll = -logp.gather(-1, ids[0, 1:, None]).double().sum().item()
+        ids = torch.tensor(x["ids"])
+        logp = logits_of(x["ids"])[:-1].log_softmax(-1)
+        nll = -logp.gather(-1, ids[1:, None]).double().sum().item()
         for k in (x["source"], "all"):
             s = total.setdefault(k, [0.0, 0])
             s[0] += nll
-            s[1] += ids.shape[1] - 1
-    out = {k: {"tokens": n, "nll": round(s / n, 5), "perplexity": round(math.exp(s / n), 4)} for k, (s, n) in total.items()}
-    write("perplexity.json", {"implementation": "transformers 5.24.0, bf16, CPU", **out})
-    print(json.dumps(out))
+            s[1] += len(ids) - 1
+    return {k: {"tokens": n, "nll": round(s / n, 5), "perplexity": round(math.exp(s / n), 4)} for k, (s, n) in total.items()}
+
+
+@torch.no_grad()
+def perplexity(folder):
+    int8 = os.path.join(HERE, "int8")
+    out = {
+        "transformers 5.24.0, bf16, CPU": scores(transformers_logits(folder)),
+        "layerlet, bf16": scores(layerlet_logits(folder)),
+        "layerlet, W8A8 int8": scores(layerlet_logits(int8)),
+    }
+    write("perplexity.json", out)
+    for name, by_source in out.items():
+        print(name, {k: v["perplexity"] for k, v in by_source.items()})
+
+
+def transformers_answer(folder, tok):
+    model, _ = load(folder)
+
+    def run(ids):
+        ids = torch.tensor([ids])
+        got = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=128)
+        return tok.decode(got[0, ids.shape[1] :], skip_special_tokens=True)
+
+    return run
+
+
+def layerlet_answer(folder, tok):
+    def run(ids):
+        text = layerlet("generate", "--model", folder, "--ids", ",".join(map(str, ids)), "--max-tokens", "128", "--json")
+        return tok.decode(json.loads(text)["ids"], skip_special_tokens=True)
+
+    return run
 
 
 @torch.no_grad()
 def canaries(folder):
-    model, tok = load(folder)
+    from transformers import AutoTokenizer
+
+    tok = AutoTokenizer.from_pretrained(folder)
     cases = json.load(open(os.path.join(HERE, "canaries.json")))
+    who = {"transformers bf16": transformers_answer(folder, tok), "layerlet int8": layerlet_answer(os.path.join(HERE, "int8"), tok)}
     out = {}
-    for thinking in (False, True):
-        for kind, prompts in cases.items():
-            good, wrong = 0, []
-            for p in prompts:
-                ids = tok.apply_chat_template(p["messages"], add_generation_prompt=True, enable_thinking=thinking, return_tensors="pt", return_dict=True)["input_ids"]
-                got = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=128)
-                raw = tok.decode(got[0, ids.shape[1] :], skip_special_tokens=True)
-                text = raw.split("</think>")[-1].lstrip("\n")
-                good += text == p["answer"]
-                if text != p["answer"]:
-                    wrong.append({"prompt": p["messages"][-1]["content"], "want": p["answer"], "got": raw})
-            name = kind + (" thinking" if thinking else "")
-            out[name] = {"passed": good, "of": len(prompts), "wrong": wrong}
-            print(name, f"{good}/{len(prompts)}", flush=True)
+    for name, answer in who.items():
+        for thinking in (False, True):
+            for kind, prompts in cases.items():
+                wrong = []
+                for p in prompts:
+                    ids = tok.apply_chat_template(p["messages"], add_generation_prompt=True, enable_thinking=thinking, return_dict=True)["input_ids"]
+                    raw = answer(ids)
+                    if raw.split("</think>")[-1].lstrip("\n") != p["answer"]:
+                        wrong.append({"prompt": p["messages"][-1]["content"], "want": p["answer"], "got": raw})
+                label = f"{name}, {kind}" + (", thinking" if thinking else "")
+                out[label] = {"passed": len(prompts) - len(wrong), "of": len(prompts), "wrong": wrong}
+                print(label, f"{len(prompts) - len(wrong)}/{len(prompts)}", flush=True)
     write("canaries.json", out)
 
 

@@ -365,8 +365,10 @@ class Attention(nn.Module):
         self.q_proj = weight(c.heads * c.head_dim * 2, c.hidden)
         self.k_proj = weight(c.kv_heads * c.head_dim, c.hidden)
         self.v_proj = weight(c.kv_heads * c.head_dim, c.hidden)
-        self.q_norm = nn.Parameter(torch.zeros(c.head_dim))
-        self.k_norm = nn.Parameter(torch.zeros(c.head_dim))
+        # Gains start at two: with 32 dimensions q.k / sqrt(32) of unit-rms vectors is at most 5.7,
+        # which cannot single out one token among hundreds, and copying needs that.
+        self.q_norm = nn.Parameter(torch.ones(c.head_dim))
+        self.k_norm = nn.Parameter(torch.ones(c.head_dim))
         self.o_proj = weight(c.hidden, c.heads * c.head_dim, scale=0)
         inv = 1.0 / c.rope_theta ** (torch.arange(0, c.rotary, 2).float() / c.rotary)
         ang = torch.arange(c.context).float()[:, None] * inv

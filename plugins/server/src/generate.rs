@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  layerlet generate 'It is a truth'
   layerlet generate --model DIR --temperature 0.8 --top-p 0.95 --seed 7 'It is a truth'
   layerlet generate --model DIR --ids 17,4,99 --max-tokens 8 --json
   echo 'It is a truth' | layerlet generate --model DIR -

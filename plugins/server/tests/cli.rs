@@ -291,16 +291,22 @@ fn failures_say_what_was_wrong() {
         &["temperature is -1", "0.00001 or more"],
     );
     generate(&["--ids", "1", "--top-p", "0"], 1, &["top_p is 0"]);
-    generate(&["--ids", "1", "--max-tokens", "0"], 1, &["max_tokens"]);
+    generate(&["--ids", "1", "--max-tokens", "0"], 2, &["--max-tokens"]);
+    generate(&["--ids", "1", "--chunk", "0"], 2, &["--chunk"]);
+    generate(
+        &["--ids", "1", "--temperature", "1e-40"],
+        1,
+        &["temperature", "0.00001 or more"],
+    );
     generate(
         &["--ids", "1", "--max-tokens", "5000"],
         1,
-        &["5001 tokens", "4096 positions"],
+        &["5000 positions are needed", "4096"],
     );
     generate(
-        &["--ids", "1", "--max-tokens", "18446744073709551615"],
+        &["--ids", "1", "--max-tokens", "4294967295"],
         1,
-        &["4096 positions"],
+        &["4294967295 positions are needed", "4096"],
     );
     generate(&["some text"], 1, &["tokenizer.json", "--ids"]);
     generate(&[], 2, &["--ids"]);
@@ -318,7 +324,7 @@ fn failures_say_what_was_wrong() {
     let trace = ["trace", "--model", &model, "--ids", "1,2,3", "--out"];
     refused(&[&trace[..], &["/nowhere/t"]].concat(), 1, &["/nowhere/t"]);
     refused(
-        &[&trace[..], &["/tmp/t", "--chunks", "2"]].concat(),
+        &[&trace[..], &["t", "--chunks", "2"]].concat(),
         1,
         &["--chunks", "3 ids"],
     );
@@ -332,6 +338,32 @@ fn failures_say_what_was_wrong() {
         1,
         &["4097"],
     );
+}
+
+/// A link's target is written, not the link; nothing is left beside it; a device is no file to replace.
+#[cfg(unix)]
+#[test]
+fn traces_follow_links() {
+    let temp = tempfile::tempdir().unwrap();
+    let (target, link) = (temp.path().join("target"), temp.path().join("link"));
+    std::fs::write(&target, "old").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let model = tiny("quark");
+    let out = link.display().to_string();
+    stdout(&["trace", "--model", &model, "--ids", "1,2", "--out", &out]);
+    assert!(link.is_symlink());
+    assert!(std::fs::read(&target).unwrap().len() > 1000);
+    assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 2);
+    stdout(&[
+        "trace",
+        "--model",
+        &model,
+        "--ids",
+        "1,2",
+        "--out",
+        "/dev/null",
+    ]);
+    assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
 }
 
 /// `layerlet inspect DIR | head -1` ends quietly.
