@@ -25,6 +25,7 @@ fn check_on(backend: &dyn Backend, name: &str) -> Report {
         shift: 0,
         pins: None,
         sweep: false,
+        wording: true,
     };
     check(&fixture(name), &scope).unwrap()
 }
