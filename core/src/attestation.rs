@@ -67,6 +67,21 @@ pub enum Unproved {
         /// Of this build.
         expected: String,
     },
+    /// The checks were not checked.
+    #[error("the attestation does not say that every planted fault was caught")]
+    Toothless,
+    /// Proved on another device, driver or set of features.
+    #[error("{op} ({variant}) was proved on {found}, not on this {expected} as it is set up")]
+    OtherDevice {
+        /// Operation or layerlet.
+        op: String,
+        /// Form.
+        variant: String,
+        /// Of the attestation.
+        found: String,
+        /// At hand.
+        expected: String,
+    },
     /// Nothing is said of it.
     #[error("{op} ({variant}) is not in the attestation")]
     Missing {
@@ -100,21 +115,28 @@ impl Attestation {
         FRAME.decode(bytes)
     }
 
-    /// The proof of a kernel against a reference, or why there is none.
+    /// The proof of a kernel against a reference on a device, or why there is none.
     pub fn proof(
         &self,
         reference: &str,
-        op: &str,
-        variant: &str,
+        (op, variant): (&str, &str),
         kernel: &str,
+        device: &DeviceIdentity,
     ) -> Result<&Proof, Unproved> {
+        // Checks that were not tried, or let a planted fault pass, prove nothing.
+        if !self
+            .teeth
+            .is_some_and(|t| t.planted > 0 && t.caught == t.planted)
+        {
+            return Err(Unproved::Toothless);
+        }
         if self.reference != reference {
             return Err(Unproved::OtherReference {
                 found: self.reference.clone(),
                 expected: reference.into(),
             });
         }
-        let named = |p: &&Proof| p.op == op && p.variant == variant;
+        let named = |p: &&Proof| p.op == op && p.variant == variant && p.cases > 0;
         let mut named = self.proofs.iter().filter(named);
         let Some(first) = named.next() else {
             return Err(Unproved::Missing {
@@ -122,13 +144,22 @@ impl Attestation {
                 variant: variant.into(),
             });
         };
-        let mut all = core::iter::once(first).chain(named);
-        let same = all.find(|p| p.kernel == kernel);
-        same.ok_or_else(|| Unproved::OtherKernel {
+        let all = core::iter::once(first).chain(named);
+        let mut same = all.filter(|p| p.kernel == kernel).peekable();
+        let Some(elsewhere) = same.peek().copied() else {
+            return Err(Unproved::OtherKernel {
+                op: op.into(),
+                variant: variant.into(),
+                found: first.kernel.clone(),
+                expected: kernel.into(),
+            });
+        };
+        let here = same.find(|p| p.device == *device);
+        here.ok_or_else(|| Unproved::OtherDevice {
             op: op.into(),
             variant: variant.into(),
-            found: first.kernel.clone(),
-            expected: kernel.into(),
+            found: elsewhere.device.device.clone(),
+            expected: device.device.clone(),
         })
     }
 }

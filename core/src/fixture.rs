@@ -34,7 +34,7 @@ pub struct Fixture {
     pub outputs: Vec<(BufferId, [u8; 32])>,
 }
 
-/// Why a device is not what its attestation says.
+/// Why a fixture was not read, not run, or not met.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FixtureError {
     /// The bytes are no fixture of this build.
@@ -82,16 +82,36 @@ impl Fixture {
             source,
         };
         fixture.plan.validate().map_err(plan)?;
-        let given = fixture.inputs.iter().map(|(id, _)| *id);
-        let buffers = given.chain(fixture.outputs.iter().map(|(id, _)| *id));
-        for id in buffers {
-            fixture
-                .plan
-                .buffers
-                .get(id)
-                .map_err(|e| plan(PlanError::Buffer(e)))?;
+        match fixture.gap() {
+            None => Ok(fixture),
+            Some(problem) => Err(plan(PlanError::Structure(problem))),
         }
-        Ok(fixture)
+    }
+
+    /// A buffer whose content is not given whole, or a result that is not compared.
+    fn gap(&self) -> Option<String> {
+        let buffers = &self.plan.buffers;
+        let read = |role| matches!(role, Role::Weight | Role::State | Role::Step);
+        let given = |id| self.inputs.iter().find(|(i, _)| *i == id);
+        let short = buffers.iter().find(|(id, decl)| {
+            read(decl.role) && given(*id).map(|(_, bytes)| bytes.len()) != Some(decl.bytes())
+        });
+        if let Some((_, decl)) = short {
+            return Some(format!(
+                "{} needs {} bytes of input",
+                decl.name,
+                decl.bytes()
+            ));
+        }
+        let inputs = buffers.iter().filter(|(_, decl)| read(decl.role)).count();
+        if self.inputs.len() != inputs {
+            return Some("it gives bytes to what is no input, or twice".into());
+        }
+        let compared = self.outputs.iter().map(|(id, _)| *id);
+        match compared.eq(Self::results(&self.plan)) && !self.outputs.is_empty() {
+            true => None,
+            false => Some("its outputs are not the plan's states and outputs".into()),
+        }
     }
 
     /// Runs it and compares every output: the self-test of a device.

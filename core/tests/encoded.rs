@@ -125,13 +125,21 @@ fn damaged_fixtures_are_refused_or_still_whole() {
     assert_eq!(message, "not a fixture: the first bytes are not LLFX");
 }
 
-/// Inputs that do not fit are an error of the backend, not a crash.
+/// A fixture that leaves something out proves nothing: it is refused before it runs.
 #[test]
-fn inputs_must_fit() {
-    let mut fixture = norm();
-    fixture.inputs[1].1.push(0);
-    let error = fixture.test(&Reference).unwrap_err();
-    assert!(matches!(error, FixtureError::Backend { .. }), "{error}");
+fn fixtures_are_whole() {
+    let refused = |change: fn(&mut Fixture), fragment: &str| {
+        let mut fixture = norm();
+        change(&mut fixture);
+        let error = Fixture::decode(&fixture.encode()).unwrap_err().to_string();
+        assert!(error.contains("rms_norm/three"), "{error}");
+        assert!(error.contains(fragment), "{error}");
+    };
+    refused(|f| f.inputs[1].1.push(0), "x needs 120 bytes");
+    refused(|f| f.inputs[1].1.truncate(119), "x needs 120 bytes");
+    refused(|f| drop(f.inputs.remove(0)), "weight needs 80 bytes");
+    refused(|f| f.inputs.push(f.inputs[0].clone()), "twice");
+    refused(|f| f.outputs.clear(), "outputs");
 }
 
 #[test]
@@ -191,16 +199,44 @@ fn attestations_come_back() {
 #[test]
 fn only_what_was_proved_is_proved() {
     let a = attestation();
-    assert_eq!(a.proof("aa", "rope", "kernel", "22").unwrap().cases, 12);
-    assert!(a.proof("aa", "rope", "kernel", "11").is_ok());
-    let refused =
-        |reference, op, variant, kernel| a.proof(reference, op, variant, kernel).unwrap_err();
+    let here = Reference.identity();
+    let proof = |kernel| a.proof("aa", ("rope", "kernel"), kernel, &here);
+    assert_eq!(proof("22").unwrap().cases, 12);
+    assert!(proof("11").is_ok());
+    let refused = |reference, op, variant, kernel| {
+        a.proof(reference, (op, variant), kernel, &here)
+            .unwrap_err()
+    };
     let other = refused("bb", "rope", "kernel", "11");
     assert!(matches!(other, Unproved::OtherReference { .. }), "{other}");
     for (op, variant) in [("rope", "fused"), ("sample", "kernel")] {
         let missing = refused("aa", op, variant, "11");
         assert!(matches!(missing, Unproved::Missing { .. }), "{missing}");
     }
+    let elsewhere = DeviceIdentity {
+        driver: "2".into(),
+        ..here.clone()
+    };
+    let other = a.proof("aa", ("rope", "kernel"), "11", &elsewhere);
+    assert!(
+        matches!(other, Err(Unproved::OtherDevice { .. })),
+        "{other:?}"
+    );
+    let without = |change: fn(&mut Attestation)| {
+        let mut a = attestation();
+        change(&mut a);
+        a.proof("aa", ("rope", "kernel"), "11", &here).unwrap_err()
+    };
+    assert_eq!(without(|a| a.teeth = None), Unproved::Toothless);
+    assert_eq!(
+        without(|a| a.teeth = Some(Teeth {
+            caught: 2,
+            planted: 3
+        })),
+        Unproved::Toothless
+    );
+    let missing = without(|a| a.proofs.iter_mut().for_each(|p| p.cases = 0));
+    assert!(matches!(missing, Unproved::Missing { .. }), "{missing}");
     let kernel = refused("aa", "argmax", "kernel", "22");
     assert_eq!(
         kernel.to_string(),

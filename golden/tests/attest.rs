@@ -57,10 +57,15 @@ fn it_binds_build_reference_device_cases_and_seed() {
     let reference = attestation.reference.as_str();
     assert!(
         attestation
-            .proof(reference, "rms_norm", "kernel", kernel)
+            .proof(reference, ("rms_norm", "kernel"), kernel, &proof.device)
             .is_ok()
     );
-    let other = attestation.proof(reference, "rms_norm", "kernel", "another build");
+    let other = attestation.proof(
+        reference,
+        ("rms_norm", "kernel"),
+        "another build",
+        &proof.device,
+    );
     assert!(other.unwrap_err().to_string().contains("another build"));
 }
 

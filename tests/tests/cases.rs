@@ -50,10 +50,16 @@ const CASES: &[Case] = &[
     (
         5,
         "scales of shape [N], [N,1] and [1,N] load alike, others are refused",
-        &[(
-            "plugins/engine/tests/checkpoint.rs",
-            "scales_of_every_shape_load_alike",
-        )],
+        &[
+            (
+                "plugins/engine/tests/checkpoint.rs",
+                "scales_of_every_shape_load_alike",
+            ),
+            (
+                "plugins/engine/tests/layouts.rs",
+                "scales_of_every_shape_and_float_type_load_to_the_same_bytes",
+            ),
+        ],
     ),
     (
         6,
@@ -255,18 +261,30 @@ const CASES: &[Case] = &[
     (
         24,
         "hostile safetensors are refused with file and tensor",
-        &[(
-            "plugins/engine/tests/safetensors.rs",
-            "hostile_headers_are_refused_by_name",
-        )],
+        &[
+            (
+                "plugins/engine/tests/safetensors.rs",
+                "hostile_headers_are_refused_by_name",
+            ),
+            (
+                "plugins/engine/tests/fuzz_loader.rs",
+                "damaged_bf16_checkpoints_are_refused_or_right",
+            ),
+        ],
     ),
     (
         25,
         "every parameter is filled exactly once or named",
-        &[(
-            "plugins/engine/tests/checkpoint.rs",
-            "every_parameter_is_filled_exactly_once",
-        )],
+        &[
+            (
+                "plugins/engine/tests/checkpoint.rs",
+                "every_parameter_is_filled_exactly_once",
+            ),
+            (
+                "plugins/engine/tests/layouts.rs",
+                "every_tensor_lands_in_its_place",
+            ),
+        ],
     ),
 ];
 

@@ -110,7 +110,7 @@ fn what_would_compute_something_else_is_refused() {
     check(
         &text("num_hidden_layers"),
         json!(4097),
-        "text_config.num_hidden_layers: is 4097, expected at most 4096",
+        "text_config.num_hidden_layers: is 4097, expected at most 512",
     );
     check(
         &text("num_experts_per_tok"),

@@ -28,8 +28,8 @@ use thiserror::Error;
 pub enum QuantizeError {
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    #[error("{0} is int8 already")]
-    AlreadyInt8(String),
+    #[error("{}: {module} is int8 already", folder.display())]
+    AlreadyInt8 { folder: PathBuf, module: String },
     /// `row` indexes the tensor as it is in the file, without its last dimension.
     #[error("tensor {tensor}, row {row:?}: {value} cannot be quantised")]
     NotFinite {
@@ -65,7 +65,7 @@ pub fn quantize(
     progress: &Progress,
 ) -> Result<Quantized, QuantizeError> {
     let checkpoint = Checkpoint::open(from)?;
-    refuse_int8(&checkpoint)?;
+    refuse_int8(from, &checkpoint)?;
     let staging = Staging::new(to)?;
     let tensors = tensors::plan(&checkpoint)?;
     let linears = tensors.iter().filter(|t| t.is_codes()).count();
@@ -81,10 +81,13 @@ pub fn quantize(
     })
 }
 
-fn refuse_int8(checkpoint: &Checkpoint) -> Result<(), QuantizeError> {
+fn refuse_int8(from: &Path, checkpoint: &Checkpoint) -> Result<(), QuantizeError> {
     let int8 = |w: &&crate::checkpoint::Weight| w.stored == Stored::Int8;
     match checkpoint.weights().iter().find(int8) {
-        Some(weight) => Err(QuantizeError::AlreadyInt8(weight.parameter.module.clone())),
+        Some(weight) => Err(QuantizeError::AlreadyInt8 {
+            folder: from.into(),
+            module: weight.parameter.module.clone(),
+        }),
         None => Ok(()),
     }
 }

@@ -177,8 +177,13 @@ fn index(mut row: usize, shape: &[usize]) -> Vec<usize> {
 
 fn copy<'a>(checkpoint: &'a Checkpoint, tensor: TensorRef, text: bool) -> OutTensor<'a> {
     let info = checkpoint.files().info(tensor);
-    let name = match info.name.strip_prefix("model.") {
-        Some(rest) if text && !rest.starts_with("language_model.") => {
+    let name = match ["lm_head.", "mtp."]
+        .iter()
+        .any(|top| info.name.starts_with(top))
+    {
+        false if text => {
+            let rest = info.name.strip_prefix("model.").unwrap_or(&info.name);
+            let rest = rest.strip_prefix("language_model.").unwrap_or(rest);
             format!("model.language_model.{rest}")
         }
         _ => info.name.clone(),
