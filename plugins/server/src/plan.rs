@@ -3,6 +3,7 @@
 use crate::common::{BackendKind, FolderArgs};
 use crate::error::CommandError;
 use crate::format;
+use layerlet_core::fixture::hex;
 use layerlet_core::launch::Traffic;
 use layerlet_core::plan::{
     Capacity, Cost, Head, ModelLayout, ModelSpec, Plan, StepShape, forward, fuse,
@@ -62,7 +63,7 @@ pub fn run(args: &Args) -> Result<(), CommandError> {
     let cost = plan.cost();
     if args.json {
         return format::json(&Report {
-            digest: plan.digest().iter().map(|b| format!("{b:02x}")).collect(),
+            digest: hex(&plan.digest()),
             launches: plan.launches.len(),
             cost,
         });
