@@ -54,8 +54,10 @@ fn every_gate_rounds_twice() {
         let exact = f64::from(g) / (1.0 + f64::from(-g).exp()) * f64::from(u);
         let overflows = exact.abs() > 3.38e38;
         let error = (out.to_f64() - exact).abs();
+        // Below -88.72 exp(-g) overflows and silu is 0: up to 2.7e-37 away, NUMERICS.md says.
+        let tail = 2.7e-37 * f64::from(u.abs()).max(1.0);
         assert!(
-            overflows || error <= exact.abs() / 120.0 + 1e-37,
+            overflows || error <= exact.abs() / 120.0 + tail,
             "{g} {u}: {out} is not {exact}"
         );
         once += usize::from(round_bf16(silu * u).to_bits() != out.to_bits());
