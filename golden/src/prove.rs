@@ -64,6 +64,15 @@ impl Options {
         }
     }
 
+    /// A file from elsewhere has no pin among the project's.
+    fn fixtures_are_ours(&self) -> bool {
+        let ours = crate::folder().join("fixtures").canonicalize();
+        self.fixture.as_ref().is_none_or(|path| {
+            let path = path.canonicalize();
+            ours.is_ok_and(|ours| path.is_ok_and(|path| path.starts_with(ours)))
+        })
+    }
+
     fn fixtures(&self) -> Result<Vec<Fixture>, FixtureError> {
         let all = match &self.fixture {
             Some(path) => vec![Fixture::load(path)?],
@@ -124,8 +133,7 @@ fn fixture_jobs<'a>(
                 backends,
                 seeds: options.cases,
                 shift: options.seed,
-                // A file from elsewhere has no pin among the project's.
-                pins: options.fixture.is_none().then_some(pins),
+                pins: options.fixtures_are_ours().then_some(pins),
                 sweep: true,
                 wording: true,
             };
