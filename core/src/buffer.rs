@@ -123,21 +123,34 @@ impl BufferTable {
         shape: &[usize],
         role: Role,
     ) -> Result<Buf<E>, BufferError> {
-        let decl = BufferDecl {
+        let id = self.insert(BufferDecl {
             name: name.into(),
             dtype: E::DTYPE,
             shape: shape.into(),
             role,
-        };
+        })?;
+        Ok(Buf {
+            index: id.0,
+            element: PhantomData,
+        })
+    }
+
+    /// Declares a buffer whose dtype is a value.
+    pub fn insert(&mut self, decl: BufferDecl) -> Result<BufferId, BufferError> {
         check_size(&decl)?;
         if self.decls.iter().any(|d| d.name == decl.name) {
             return Err(BufferError::Duplicate { name: decl.name });
         }
         self.decls.push(decl);
-        Ok(Buf {
-            index: (self.decls.len() - 1) as u32,
-            element: PhantomData,
-        })
+        Ok(BufferId((self.decls.len() - 1) as u32))
+    }
+
+    /// The first `count` buffers as a table of their own, under the same ids.
+    pub fn first(&self, count: usize) -> BufferTable {
+        let decls = self.decls.iter().take(count).cloned();
+        BufferTable {
+            decls: decls.collect(),
+        }
     }
 
     /// Number of buffers.

@@ -2,7 +2,7 @@
 //! carry fixtures too and test them on the device at hand.
 
 use crate::backend::{Backend, BackendError, Place};
-use crate::buffer::{BufferDecl, BufferId, BufferTable, Role};
+use crate::buffer::{BufferDecl, BufferId, Role};
 use crate::dtype::DType;
 use crate::encoding::{EncodingError, Frame};
 use crate::plan::{Plan, PlanError};
@@ -133,10 +133,7 @@ impl Fixture {
 
     /// Digests of the outputs on a backend.
     pub fn run(&self, backend: &dyn Backend) -> Result<Vec<(BufferId, [u8; 32])>, BackendError> {
-        let mut model = BufferTable::default();
-        for (_, decl) in self.plan.buffers.iter().take(self.plan.model_buffers) {
-            declare(&mut model, decl)?;
-        }
+        let model = self.plan.buffers.first(self.plan.model_buffers);
         let mut instance = backend.open(&model)?;
         let of_model = |id: BufferId| (id.0 as usize) < self.plan.model_buffers;
         for (id, bytes) in self.inputs.iter().filter(|(id, _)| of_model(*id)) {
@@ -172,19 +169,6 @@ impl Fixture {
     fn decl(&self, id: BufferId) -> Result<&BufferDecl, BackendError> {
         Ok(self.plan.buffers.get(id)?)
     }
-}
-
-fn declare(table: &mut BufferTable, decl: &BufferDecl) -> Result<(), BackendError> {
-    use crate::numerics::bf16;
-    let (name, shape, role) = (decl.name.as_str(), decl.shape.as_slice(), decl.role);
-    match decl.dtype {
-        DType::Bf16 => drop(table.declare::<bf16>(name, shape, role)?),
-        DType::F32 => drop(table.declare::<f32>(name, shape, role)?),
-        DType::I8 => drop(table.declare::<i8>(name, shape, role)?),
-        DType::I32 => drop(table.declare::<i32>(name, shape, role)?),
-        DType::U32 => drop(table.declare::<u32>(name, shape, role)?),
-    }
-    Ok(())
 }
 
 /// SHA-256 of a buffer's bytes with every NaN replaced by one: payloads are not part of the contract.

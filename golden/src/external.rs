@@ -5,7 +5,7 @@
 //! was, `state.after` as the kernel left it. `golden/EXTERNAL.md` shows how to write one.
 
 use crate::compare::{Value, unravel};
-use crate::fixture::{declare, launch_of};
+use crate::fixture::launch_of;
 use comfy_table::{CellAlignment, Table, presets};
 use layerlet_core::backend::{Backend, BackendError, Place};
 use layerlet_core::buffer::{BufferDecl, BufferId, BufferTable, Role};
@@ -181,8 +181,13 @@ impl Dump {
                 Access::Write => Role::Output,
                 Access::ReadWrite => Role::State,
             };
-            let id = declare(&mut buffers, operand.dtype, name, &tensor.shape, role)
-                .map_err(|e| e.to_string())?;
+            let decl = BufferDecl {
+                name: name.into(),
+                dtype: operand.dtype,
+                shape: tensor.shape.clone(),
+                role,
+            };
+            let id = buffers.insert(decl).map_err(|e| e.to_string())?;
             places.insert(name, id.0);
             match operand.access {
                 Access::Read => inputs.push((id, tensor.bytes)),
@@ -223,10 +228,7 @@ impl Dump {
     }
 
     fn run(&self) -> Result<Vec<Vec<u8>>, BackendError> {
-        let mut model = BufferTable::default();
-        for (_, decl) in self.plan.buffers.iter().take(self.plan.model_buffers) {
-            declare(&mut model, decl.dtype, &decl.name, &decl.shape, decl.role)?;
-        }
+        let model = self.plan.buffers.first(self.plan.model_buffers);
         let mut instance = Reference.open(&model)?;
         let plan = instance.prepare(&self.plan)?;
         let place = |id: BufferId| match (id.0 as usize) < self.plan.model_buffers {

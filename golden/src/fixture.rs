@@ -3,10 +3,9 @@
 use crate::case::Case;
 use crate::external;
 use crate::generate::{Fill, generate};
-use layerlet_core::buffer::{BufferDecl, BufferError, BufferId, BufferTable, Role};
+use layerlet_core::buffer::{BufferDecl, BufferTable, Role};
 use layerlet_core::dtype::DType;
 use layerlet_core::launch::{Access, Fused, Launch, Layerlet, OPERATIONS};
-use layerlet_core::numerics::bf16;
 use layerlet_core::plan::Plan;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -251,8 +250,13 @@ fn build(
             .map(|e| e.value(dims))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|e| format!("buffer {}: {e}", names[i]))?;
-        let id = declare(&mut buffers, uses[i].dtype, names[i], &shape, roles[i])
-            .map_err(|e| e.to_string())?;
+        let decl = BufferDecl {
+            name: names[i].into(),
+            dtype: uses[i].dtype,
+            shape,
+            role: roles[i],
+        };
+        let id = buffers.insert(decl).map_err(|e| e.to_string())?;
         places.insert(names[i], id.0);
         let read = !matches!(roles[i], Role::Scratch | Role::Output);
         match (&recipe.fill, read) {
@@ -379,21 +383,4 @@ fn uses(launches: &[Launch], names: &[&str]) -> Result<Vec<Usage>, String> {
             })
         })
         .collect()
-}
-
-/// Declares a buffer whose dtype is a value.
-pub fn declare(
-    table: &mut BufferTable,
-    dtype: DType,
-    name: &str,
-    shape: &[usize],
-    role: Role,
-) -> Result<BufferId, BufferError> {
-    Ok(match dtype {
-        DType::Bf16 => table.declare::<bf16>(name, shape, role)?.id(),
-        DType::F32 => table.declare::<f32>(name, shape, role)?.id(),
-        DType::I8 => table.declare::<i8>(name, shape, role)?.id(),
-        DType::I32 => table.declare::<i32>(name, shape, role)?.id(),
-        DType::U32 => table.declare::<u32>(name, shape, role)?.id(),
-    })
 }

@@ -53,10 +53,7 @@ pub struct Prepared {
 impl Prepared {
     /// Takes memory, writes weights and state, prepares the plan.
     pub fn new(backend: &dyn Backend, case: &Case) -> Result<Prepared, BackendError> {
-        let mut model = layerlet_core::buffer::BufferTable::default();
-        for (_, decl) in case.plan.buffers.iter().take(case.plan.model_buffers) {
-            declare(&mut model, decl)?;
-        }
+        let model = case.plan.buffers.first(case.plan.model_buffers);
         let mut prepared = Prepared {
             instance: backend.open(&model)?,
             plan: PlanId(0),
@@ -99,12 +96,4 @@ fn place(case: &Case, plan: PlanId, id: BufferId) -> Place {
         true => Place::Model(id),
         false => Place::Plan(plan, id),
     }
-}
-
-fn declare(
-    table: &mut layerlet_core::buffer::BufferTable,
-    decl: &BufferDecl,
-) -> Result<(), BackendError> {
-    crate::fixture::declare(table, decl.dtype, &decl.name, &decl.shape, decl.role)?;
-    Ok(())
 }

@@ -13,6 +13,6 @@ mod trace;
 
 pub use error::EngineError;
 pub use generate::{Finish, Generated, Request, generate};
-pub use model::{Model, Options, Step};
+pub use model::{Model, Options, PAGE_SIZE, Step};
 pub use tokenizer::{TextStream, Tokenizer};
 pub use trace::trace;

@@ -15,6 +15,9 @@ use layerlet_core::plan::{
 };
 use std::collections::HashMap;
 
+/// Positions on a page of keys and values.
+pub const PAGE_SIZE: usize = 64;
+
 /// How a model is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -27,7 +30,6 @@ pub struct Options {
 impl Options {
     /// Room for one sequence of this many tokens.
     pub fn for_one_sequence(tokens: usize) -> Options {
-        const PAGE_SIZE: usize = 64;
         let capacity = Capacity {
             state_slots: 1,
             kv_pages: tokens.max(1).div_ceil(PAGE_SIZE),

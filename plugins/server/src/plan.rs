@@ -8,8 +8,8 @@ use layerlet_core::launch::Traffic;
 use layerlet_core::plan::{
     Capacity, Cost, Head, ModelLayout, ModelSpec, Plan, StepShape, forward, fuse,
 };
-use layerlet_engine::EngineError;
 use layerlet_engine::checkpoint::{Checkpoint, Config, INDEX, SINGLE};
+use layerlet_engine::{EngineError, PAGE_SIZE};
 use serde::Serialize;
 use std::path::Path;
 
@@ -48,8 +48,6 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
-
-const PAGE_SIZE: usize = 64;
 
 #[derive(Serialize)]
 struct Report {
