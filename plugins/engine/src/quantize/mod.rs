@@ -7,18 +7,15 @@
 //!
 //! Tensors are computed while they are written: memory holds the scales and one tensor.
 //!
-//! Invariants: nothing that exists is overwritten; the output opens only when it is complete; the input
-//! is read twice (scales, then codes), so that a value that has no code is found before anything is
-//! written.
+//! Invariant: the input is read twice (scales, then codes), so that a value that has no code is found
+//! before anything is written.
 
 mod config;
 mod rows;
-mod shards;
-mod staging;
 mod tensors;
 
 use crate::checkpoint::{Checkpoint, CheckpointError, Stored};
-use staging::Staging;
+use crate::output::{OutputError, Progress, Staging, write_config, write_shards};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -37,8 +34,8 @@ pub enum QuantizeError {
         row: Vec<usize>,
         value: f32,
     },
-    #[error("{}: {problem}", path.display())]
-    Output { path: PathBuf, problem: String },
+    #[error(transparent)]
+    Output(#[from] OutputError),
 }
 
 /// What was written.
@@ -54,9 +51,6 @@ pub struct Quantized {
     pub copied: Vec<String>,
 }
 
-/// Where quantisation stands: bytes of output computed so far, of how many.
-pub type Progress<'a> = dyn Fn(u64, u64) + 'a;
-
 /// Writes a quantised copy of the checkpoint in `from` to the folder `to`, which must be empty or new.
 pub fn quantize(
     from: &Path,
@@ -68,9 +62,9 @@ pub fn quantize(
     refuse_int8(from, &checkpoint)?;
     let staging = Staging::new(to)?;
     let tensors = tensors::plan(&checkpoint)?;
-    let linears = tensors.iter().filter(|t| t.is_codes()).count();
-    let (shards, bytes) = shards::write(staging.path(), &tensors, shard_bytes, progress)?;
-    config::write(staging.path(), &checkpoint)?;
+    let linears = tensors.iter().filter(|t| t.content.is_codes()).count();
+    let (shards, bytes) = write_shards(staging.path(), &tensors, shard_bytes, progress)?;
+    write_config(staging.path(), &config::config(&checkpoint))?;
     let copied = copy_companions(from, staging.path())?;
     staging.finish()?;
     Ok(Quantized {
@@ -92,19 +86,12 @@ fn refuse_int8(from: &Path, checkpoint: &Checkpoint) -> Result<(), QuantizeError
     }
 }
 
-pub(crate) fn output_error(path: &Path, problem: impl ToString) -> QuantizeError {
-    QuantizeError::Output {
-        path: path.into(),
-        problem: problem.to_string(),
-    }
-}
-
 /// Tokenizer, chat template and the like: every small file that is neither weights nor config.
-fn copy_companions(from: &Path, to: &Path) -> Result<Vec<String>, QuantizeError> {
+fn copy_companions(from: &Path, to: &Path) -> Result<Vec<String>, OutputError> {
     const KINDS: [&str; 5] = ["json", "jinja", "txt", "model", "md"];
     let mut copied = Vec::new();
-    for entry in std::fs::read_dir(from).map_err(|e| output_error(from, e))? {
-        let entry = entry.map_err(|e| output_error(from, e))?;
+    for entry in std::fs::read_dir(from).map_err(|e| OutputError::new(from, e))? {
+        let entry = entry.map_err(|e| OutputError::new(from, e))?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let kind = Path::new(&name).extension().and_then(|e| e.to_str());
         let written = name == "config.json" || name.ends_with(".safetensors.index.json");
@@ -112,7 +99,7 @@ fn copy_companions(from: &Path, to: &Path) -> Result<Vec<String>, QuantizeError>
             continue;
         }
         let target = to.join(&name);
-        std::fs::copy(entry.path(), &target).map_err(|e| output_error(&target, e))?;
+        std::fs::copy(entry.path(), &target).map_err(|e| OutputError::new(&target, e))?;
         copied.push(name);
     }
     copied.sort();

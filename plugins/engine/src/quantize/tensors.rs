@@ -4,50 +4,40 @@
 //! its rows.
 
 use super::{QuantizeError, rows};
-use crate::checkpoint::{Checkpoint, Kept, TensorInfo, TensorRef, Weight, widened};
+use crate::checkpoint::{Checkpoint, TensorInfo, TensorRef, Weight, widened};
+use crate::output::{self, file_name, is_quantized, scale_name};
 use rayon::prelude::*;
 use safetensors::Dtype;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A tensor of the output.
-pub struct OutTensor<'a> {
-    /// Name in the file.
-    pub name: String,
-    pub dtype: Dtype,
-    pub shape: Vec<usize>,
-    checkpoint: &'a Checkpoint,
-    content: Content,
-}
+type OutTensor<'a> = output::OutTensor<Content<'a>>;
 
-enum Content {
+/// What the bytes of a tensor of the output come from.
+pub enum Content<'a> {
     /// The bytes of a tensor of the input.
-    Copy(TensorRef),
+    Copy(&'a Checkpoint, TensorRef),
     /// Codes of some of its rows.
-    Codes(TensorRef, Range<usize>, Arc<[f32]>),
+    Codes(&'a Checkpoint, TensorRef, Range<usize>, Arc<[f32]>),
     /// Their scales.
     Scales(Arc<[f32]>),
 }
 
-impl OutTensor<'_> {
-    /// Size in bytes.
-    pub fn len(&self) -> usize {
-        self.shape.iter().product::<usize>() * self.dtype.bitsize() / 8
-    }
-
+impl Content<'_> {
     /// Whether it is an int8 weight.
     pub fn is_codes(&self) -> bool {
-        matches!(self.content, Content::Codes(..))
+        matches!(self, Content::Codes(..))
     }
+}
 
-    /// Its bytes, computed now.
-    pub fn data(&self) -> Cow<'_, [u8]> {
-        match &self.content {
-            Content::Copy(tensor) => Cow::Borrowed(self.checkpoint.files().bytes(*tensor)),
+impl output::Content for Content<'_> {
+    fn bytes(&self, shape: &[usize]) -> Cow<'_, [u8]> {
+        match self {
+            Content::Copy(checkpoint, tensor) => Cow::Borrowed(checkpoint.files().bytes(*tensor)),
             Content::Scales(scales) => Cow::Borrowed(bytemuck::cast_slice(scales)),
-            Content::Codes(tensor, rows, scales) => {
-                let values = values(self.checkpoint, *tensor, rows, self.shape[1]);
+            Content::Codes(checkpoint, tensor, rows, scales) => {
+                let values = values(checkpoint, *tensor, rows, shape[1]);
                 Cow::Owned(codes(&values, scales))
             }
         }
@@ -88,7 +78,7 @@ fn values(
 pub fn plan(checkpoint: &Checkpoint) -> Result<Vec<OutTensor<'_>>, QuantizeError> {
     let mut all = Vec::new();
     for weight in checkpoint.weights() {
-        match is_quantized(weight) {
+        match is_quantized(&weight.parameter) {
             true => plan_linear(checkpoint, weight, &mut all)?,
             false => {
                 for piece in &weight.pieces {
@@ -101,14 +91,6 @@ pub fn plan(checkpoint: &Checkpoint) -> Result<Vec<OutTensor<'_>>, QuantizeError
         all.push(copy(checkpoint, tensor, false));
     }
     Ok(all)
-}
-
-fn is_quantized(weight: &Weight) -> bool {
-    let module = &weight.parameter.module;
-    weight.parameter.kept == Kept::Linear
-        && module.starts_with("layers.")
-        && !module.ends_with(".mlp.gate")
-        && !module.ends_with(".mlp.shared_expert_gate")
 }
 
 fn plan_linear<'a>(
@@ -131,20 +113,18 @@ fn plan_linear<'a>(
             let columns = part.shape[1];
             let values = values(checkpoint, piece.weight, &rows, columns);
             let scales = scales(info, rows.start, &values)?;
-            let name = format!("model.language_model.{}", part.tensor);
+            let name = file_name(&part.tensor);
             all.push(OutTensor {
-                name: format!("{name}_scale"),
+                name: scale_name(&name),
                 dtype: Dtype::F32,
                 shape: vec![scales.len()],
-                checkpoint,
                 content: Content::Scales(scales.clone()),
             });
             all.push(OutTensor {
                 name,
                 dtype: Dtype::I8,
                 shape: part.shape,
-                checkpoint,
-                content: Content::Codes(piece.weight, rows, scales),
+                content: Content::Codes(checkpoint, piece.weight, rows, scales),
             });
         }
     }
@@ -177,22 +157,20 @@ fn index(mut row: usize, shape: &[usize]) -> Vec<usize> {
 
 fn copy<'a>(checkpoint: &'a Checkpoint, tensor: TensorRef, text: bool) -> OutTensor<'a> {
     let info = checkpoint.files().info(tensor);
-    let name = match ["lm_head.", "mtp."]
-        .iter()
-        .any(|top| info.name.starts_with(top))
-    {
-        false if text => {
-            let rest = info.name.strip_prefix("model.").unwrap_or(&info.name);
-            let rest = rest.strip_prefix("language_model.").unwrap_or(rest);
-            format!("model.language_model.{rest}")
-        }
-        _ => info.name.clone(),
+    let name = match text {
+        true => file_name(canonical(&info.name)),
+        false => info.name.clone(),
     };
     OutTensor {
         name,
         dtype: info.dtype,
         shape: info.shape.clone(),
-        checkpoint,
-        content: Content::Copy(tensor),
+        content: Content::Copy(checkpoint, tensor),
     }
+}
+
+/// Name of a tensor of the text model without what stands before it in the input.
+fn canonical(name: &str) -> &str {
+    let rest = name.strip_prefix("model.").unwrap_or(name);
+    rest.strip_prefix("language_model.").unwrap_or(rest)
 }

@@ -7,7 +7,7 @@
 //!
 //! Invariant: where the folder has a `config.json` of ours, everything else is in place.
 
-use super::{QuantizeError, output_error};
+use super::OutputError;
 use std::path::{Path, PathBuf};
 
 /// Name of the folder that holds unfinished output.
@@ -26,21 +26,21 @@ pub struct Staging {
 
 impl Staging {
     /// Takes a folder that is new or empty.
-    pub fn new(to: &Path) -> Result<Staging, QuantizeError> {
+    pub fn new(to: &Path) -> Result<Staging, OutputError> {
         let inner = to.join(UNFINISHED);
         let missing = |p: &&Path| !p.as_os_str().is_empty() && !p.exists();
         let created = to.ancestors().take_while(missing);
         let created = created.map(Path::to_path_buf).collect();
-        std::fs::create_dir_all(to).map_err(|e| output_error(to, e))?;
-        let mut entries = std::fs::read_dir(to).map_err(|e| output_error(to, e))?;
+        std::fs::create_dir_all(to).map_err(|e| OutputError::new(to, e))?;
+        let mut entries = std::fs::read_dir(to).map_err(|e| OutputError::new(to, e))?;
         if inner.exists() {
             let problem = "an earlier run did not finish; remove the folder to start again";
-            return Err(output_error(&inner, problem));
+            return Err(OutputError::new(&inner, problem));
         }
         if entries.next().is_some() {
-            return Err(output_error(to, "the folder is not empty"));
+            return Err(OutputError::new(to, "the folder is not empty"));
         }
-        std::fs::create_dir(&inner).map_err(|e| output_error(&inner, e))?;
+        std::fs::create_dir(&inner).map_err(|e| OutputError::new(&inner, e))?;
         Ok(Staging {
             to: to.into(),
             inner,
@@ -55,19 +55,23 @@ impl Staging {
     }
 
     /// Moves everything to its place.
-    pub fn finish(mut self) -> Result<(), QuantizeError> {
+    pub fn finish(mut self) -> Result<(), OutputError> {
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.inner).map_err(|e| output_error(&self.inner, e))? {
-            names.push(entry.map_err(|e| output_error(&self.inner, e))?.file_name());
+        for entry in std::fs::read_dir(&self.inner).map_err(|e| OutputError::new(&self.inner, e))? {
+            names.push(
+                entry
+                    .map_err(|e| OutputError::new(&self.inner, e))?
+                    .file_name(),
+            );
         }
         names.sort_by_key(|name| name == LAST);
         for name in names {
             let target = self.to.join(&name);
             std::fs::rename(self.inner.join(&name), &target)
-                .map_err(|e| output_error(&target, e))?;
+                .map_err(|e| OutputError::new(&target, e))?;
         }
         self.finished = true;
-        std::fs::remove_dir(&self.inner).map_err(|e| output_error(&self.inner, e))
+        std::fs::remove_dir(&self.inner).map_err(|e| OutputError::new(&self.inner, e))
     }
 }
 

@@ -2,8 +2,7 @@
 //!
 //! Invariants: only a file of one tensor is over the limit; the index lists each tensor once.
 
-use super::tensors::OutTensor;
-use super::{Progress, QuantizeError, output_error};
+use super::{Content, OutTensor, OutputError, Progress};
 use crate::checkpoint::{INDEX, SINGLE};
 use safetensors::{Dtype, View};
 use serde_json::json;
@@ -13,12 +12,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// Writes all tensors; returns the files' names and their bytes of data.
-pub fn write(
+pub fn write_shards<C: Content>(
     to: &Path,
-    tensors: &[OutTensor],
+    tensors: &[OutTensor<C>],
     limit: u64,
     progress: &Progress,
-) -> Result<(Vec<String>, u64), QuantizeError> {
+) -> Result<(Vec<String>, u64), OutputError> {
     let groups = group(tensors, limit);
     let total: u64 = tensors.iter().map(|t| t.len() as u64).sum();
     let done = Cell::new(0);
@@ -40,7 +39,7 @@ pub fn write(
         let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
         let path = to.join(name(i));
         safetensors::serialize_to_file(views, Some(metadata), &path)
-            .map_err(|e| output_error(&path, e))?;
+            .map_err(|e| OutputError::new(&path, e))?;
     }
     if count > 1 {
         write_index(to, &groups, total, name)?;
@@ -49,8 +48,8 @@ pub fn write(
 }
 
 /// Fills files in order of the tensors; a tensor over the limit gets a file of its own.
-fn group<'t, 'a>(tensors: &'t [OutTensor<'a>], limit: u64) -> Vec<Vec<&'t OutTensor<'a>>> {
-    let mut groups: Vec<Vec<&OutTensor>> = vec![Vec::new()];
+fn group<C>(tensors: &[OutTensor<C>], limit: u64) -> Vec<Vec<&OutTensor<C>>> {
+    let mut groups: Vec<Vec<&OutTensor<C>>> = vec![Vec::new()];
     let mut size = 0;
     for tensor in tensors {
         let len = tensor.len() as u64;
@@ -64,12 +63,12 @@ fn group<'t, 'a>(tensors: &'t [OutTensor<'a>], limit: u64) -> Vec<Vec<&'t OutTen
     groups
 }
 
-fn write_index(
+fn write_index<C>(
     to: &Path,
-    groups: &[Vec<&OutTensor>],
+    groups: &[Vec<&OutTensor<C>>],
     total: u64,
     name: impl Fn(usize) -> String,
-) -> Result<(), QuantizeError> {
+) -> Result<(), OutputError> {
     let mut map = BTreeMap::new();
     for (i, group) in groups.iter().enumerate() {
         map.extend(group.iter().map(|t| (t.name.as_str(), name(i))));
@@ -77,18 +76,18 @@ fn write_index(
     let index = json!({ "metadata": { "total_size": total }, "weight_map": map });
     let path = to.join(INDEX);
     let text = serde_json::to_string_pretty(&index).expect("strings and numbers are JSON");
-    std::fs::write(&path, text).map_err(|e| output_error(&path, e))
+    std::fs::write(&path, text).map_err(|e| OutputError::new(&path, e))
 }
 
 /// A tensor that reports when its bytes are asked for.
-struct Counted<'a> {
-    tensor: &'a OutTensor<'a>,
+struct Counted<'a, C> {
+    tensor: &'a OutTensor<C>,
     done: &'a Cell<u64>,
     total: u64,
     progress: &'a Progress<'a>,
 }
 
-impl View for Counted<'_> {
+impl<C: Content> View for Counted<'_, C> {
     fn dtype(&self) -> Dtype {
         self.tensor.dtype
     }
@@ -98,7 +97,7 @@ impl View for Counted<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        let data = self.tensor.data();
+        let data = self.tensor.content.bytes(&self.tensor.shape);
         self.done.set(self.done.get() + data.len() as u64);
         (self.progress)(self.done.get(), self.total);
         data
