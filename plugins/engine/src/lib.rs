@@ -1,4 +1,4 @@
-//! Checkpoints, quantisation, tokenizer and the generation loop.
+//! Checkpoints, quantisation, synthetic models, tokenizer and the generation loop.
 //!
 //! Data goes one way: checkpoint → [`Model`] (weights in a backend's memory) → plans → tokens.
 //! Nothing here computes on activations; every byte comes from a backend.
@@ -9,12 +9,13 @@ mod generate;
 mod model;
 mod output;
 pub mod quantize;
+pub mod synth;
 mod tokenizer;
 mod trace;
 
 pub use error::EngineError;
 pub use generate::{Finish, Generated, Request, generate};
 pub use model::{Model, Options, PAGE_SIZE, Step};
-pub use output::OutputError;
+pub use output::{OutputError, Progress};
 pub use tokenizer::{TextStream, Tokenizer};
 pub use trace::trace;

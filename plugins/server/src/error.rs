@@ -1,8 +1,8 @@
 //! Why a command failed.
 
-use layerlet_engine::EngineError;
 use layerlet_engine::checkpoint::CheckpointError;
 use layerlet_engine::quantize::QuantizeError;
+use layerlet_engine::{EngineError, OutputError};
 use std::io;
 use std::path::Path;
 use thiserror::Error;
@@ -16,6 +16,8 @@ pub enum CommandError {
     Checkpoint(#[from] CheckpointError),
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// A flag or argument whose value has no meaning here.
     #[error("{flag}: {problem}")]
     Argument { flag: &'static str, problem: String },

@@ -12,6 +12,7 @@ mod ids;
 mod inspect;
 mod plan;
 mod quantize;
+mod synth;
 mod trace;
 
 use clap::{Parser, Subcommand};
@@ -39,6 +40,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Turn a bf16 checkpoint into Quark W8A8 INT8
     Quantize(quantize::Args),
+    /// Write a model with random weights, for tests and measurements
+    Synth(synth::Args),
     /// List the backends and their devices
     Devices(devices::Args),
 }
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Quantize(args) => quantize::run(&args),
+        Command::Synth(args) => synth::run(&args),
         Command::Devices(args) => devices::run(&args),
     };
     match outcome {

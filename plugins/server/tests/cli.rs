@@ -224,6 +224,36 @@ fn quantize_writes_what_inspect_reads() {
 }
 
 #[test]
+fn synth_writes_what_inspect_and_generate_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = |name: &str| temp.path().join(name).display().to_string();
+    let (to, again) = (folder("tiny"), folder("again"));
+    let synth = ["synth", "--preset", "tiny", "--seed", "5"];
+    let written = json(&[&synth[..], &[&to, "--json"]].concat());
+    assert_eq!(written["preset"], "tiny");
+    assert_eq!(written["seed"], 5);
+    assert_eq!(written["shards"], serde_json::json!(["model.safetensors"]));
+    let read = json(&["inspect", &to, "--json"]);
+    assert_eq!(read["notes"], serde_json::json!([]));
+    assert_eq!(read["config"]["mtp_layers"], 1);
+    assert_eq!(read["tokenizer"], false);
+    let generate = |dir: &str, more: &[&str]| {
+        let base = ["generate", "--model", dir, "--ids", "1,2,3", "--json"];
+        ids(&json(&[&base[..], more].concat()))
+    };
+    let expected = generate(&to, &[]);
+    assert_eq!(expected.len(), 64, "no token ends the text");
+    assert_eq!(generate(&to, &["--backend", "reference"]), expected);
+    let text = stdout(&[&synth[..], &[&again, "--shard-mib", "1"]].concat());
+    assert!(text.contains("tiny of seed 5"), "{text}");
+    assert_eq!(generate(&again, &[]), expected);
+    refused(&[&synth[..], &[&to]].concat(), 1, &[&to, "not empty"]);
+    let preset = ["synth", "--preset", "huge", &folder("huge")];
+    refused(&preset, 2, &["huge", "tiny", "mid", "qwen36-layer"]);
+    refused(&["synth", &folder("none")], 2, &["--preset"]);
+}
+
+#[test]
 fn plans_are_known_without_weights() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let model = root
@@ -396,6 +426,7 @@ fn help_explains_itself() {
         ("plan", "Examples:"),
         ("inspect", "Example:"),
         ("quantize", "Example:"),
+        ("synth", "Examples:"),
         ("devices", "--json"),
     ] {
         let help = stdout(&[name, "--help"]);
