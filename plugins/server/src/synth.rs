@@ -8,15 +8,15 @@ use serde_json::json;
 use std::path::PathBuf;
 
 /// Writes a model with random weights, in Quark W8A8 INT8: real shapes where no real weights are.
-///
-/// The same preset and seed give the same weights on every machine. There is no tokenizer: give
-/// token ids.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   layerlet synth --preset tiny --seed 7 models/tiny
   layerlet generate --model models/tiny --ids 1,2,3
-  layerlet synth --preset mid models/mid --json")]
+  layerlet synth --preset mid models/mid --json
+
+The same preset and seed give the same weights on every machine. There is no tokenizer: give token
+ids.")]
 pub struct Args {
     /// Folder to write: new or empty
     to: PathBuf,
