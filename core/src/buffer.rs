@@ -249,6 +249,12 @@ impl BufferTable {
         self.get(buf.id()).map_or(0, |d| d.bytes() as u64)
     }
 
+    /// Bytes of all buffers of one role.
+    pub fn bytes_of(&self, role: Role) -> u64 {
+        let decls = self.decls.iter().filter(|d| d.role == role);
+        decls.map(|d| d.bytes() as u64).sum()
+    }
+
     /// Checks a table that came from outside: sizes must not overflow, names must be unique.
     pub fn validate(&self) -> Result<(), BufferError> {
         let mut names: Vec<&str> = self.decls.iter().map(|d| d.name.as_str()).collect();

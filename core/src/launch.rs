@@ -5,6 +5,7 @@ use crate::buffer::{BufferError, BufferId, BufferTable};
 use crate::dtype::DType;
 use crate::memory::Memory;
 use crate::ops::*;
+use crate::work::{Occupancy, Work};
 use alloc::{
     string::{String, ToString},
     vec::Vec,
@@ -149,6 +150,17 @@ pub trait Operation {
     fn traffic(&self, buffers: &BufferTable) -> Traffic {
         let all = traffic_without(self.operands(), &[], buffers);
         Traffic { min: all, max: all }
+    }
+
+    /// Bytes moved by a step that fills its shape like this. The default is for operations whose traffic
+    /// does not depend on it.
+    fn bytes(&self, buffers: &BufferTable, _step: &Occupancy) -> u64 {
+        self.traffic(buffers).max
+    }
+
+    /// Multiply-adds, of linear layers alone; its bytes stay 0.
+    fn multiply_adds(&self, _buffers: &BufferTable, _step: &Occupancy) -> Work {
+        Work::default()
     }
 }
 
@@ -315,6 +327,17 @@ macro_rules! launches {
                 match self {
                     $( Launch::$name(op) => op.traffic(buffers), )*
                     Launch::Fused(f) => crate::plan::fused_traffic(f, buffers),
+                }
+            }
+
+            /// Bytes moved and multiply-adds of a step that fills its shape like this.
+            pub fn work(&self, buffers: &BufferTable, step: &Occupancy) -> Work {
+                match self {
+                    $( Launch::$name(op) => Work {
+                        bytes: op.bytes(buffers, step),
+                        ..op.multiply_adds(buffers, step)
+                    }, )*
+                    Launch::Fused(f) => crate::plan::fused_work(f, buffers, step),
                 }
             }
         }

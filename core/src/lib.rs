@@ -22,6 +22,7 @@ pub mod numerics;
 pub mod ops;
 pub mod plan;
 pub mod reference;
+pub mod work;
 
 /// "No such row, slot or expert" in every index buffer.
 pub const NONE: u32 = u32::MAX;

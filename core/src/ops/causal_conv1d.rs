@@ -15,11 +15,12 @@
 //! causal_conv1d (which does not). vLLM's staging is ours: one rounding less, and no reason for two. The
 //! state has vLLM's `W - 1` rows; transformers keeps one more, which nothing reads.
 
-use super::{StateSlots, state_traffic};
+use super::{StateSlots, slot_bytes, state_traffic};
 use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, Traffic, operation};
 use crate::memory::Memory;
 use crate::numerics::{bf16, round_bf16, silu};
+use crate::work::Occupancy;
 use alloc::{vec, vec::Vec};
 
 /// One row: `history` `[W - 1, C]` oldest first, `weight` `[C, W]`.
@@ -108,6 +109,11 @@ impl Operation for CausalConv1d {
             self.state_write,
             buffers,
         )
+    }
+
+    fn bytes(&self, buffers: &BufferTable, step: &Occupancy) -> u64 {
+        self.traffic(buffers).min
+            + slot_bytes(self.state, buffers) * (step.state_reads + step.state_writes)
     }
 }
 

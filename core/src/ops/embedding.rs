@@ -16,6 +16,7 @@ use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, Traffic, operation};
 use crate::memory::Memory;
 use crate::numerics::bf16;
+use crate::work::Occupancy;
 use alloc::{format, vec::Vec};
 
 operation! {
@@ -66,6 +67,11 @@ impl Operation for Embedding {
             min,
             max: min + buffers.bytes(self.out),
         }
+    }
+
+    fn bytes(&self, buffers: &BufferTable, step: &Occupancy) -> u64 {
+        let width = buffers.dims(self.out).map_or(0, |[_, width]| width as u64);
+        self.traffic(buffers).min + step.rows * width * 2
     }
 }
 

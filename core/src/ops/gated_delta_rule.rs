@@ -24,11 +24,12 @@
 //! kernel is the same up to the order of sums (its state is `[Hv, Dv, Dk]`). vLLM's prefill stores q, k and
 //! the chunk matrices as bf16 and is not equal to its own decode; transformers' chunked form stays f32.
 
-use super::{StateSlots, state_traffic};
+use super::{StateSlots, slot_bytes, state_traffic};
 use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, Traffic, check_positive, operation};
 use crate::memory::Memory;
 use crate::numerics::{bf16, lane_sum, lane_sum_rows, round_bf16, rsqrt};
+use crate::work::Occupancy;
 use alloc::{vec, vec::Vec};
 
 /// `x * rsqrt(lane_sum(x^2) + eps)`, in f32.
@@ -185,6 +186,11 @@ impl Operation for GatedDeltaRule {
             self.state_write,
             buffers,
         )
+    }
+
+    fn bytes(&self, buffers: &BufferTable, step: &Occupancy) -> u64 {
+        self.traffic(buffers).min
+            + slot_bytes(self.state, buffers) * (step.state_reads + step.state_writes)
     }
 }
 

@@ -25,6 +25,7 @@ use crate::dtype::Element;
 use crate::launch::{LaunchError, Operand, Operation, Traffic, operation, traffic_without};
 use crate::memory::Memory;
 use crate::numerics::bf16;
+use crate::work::{Occupancy, Routed, Work};
 use alloc::{format, vec::Vec};
 use serde::{Deserialize, Serialize};
 
@@ -113,6 +114,21 @@ impl Operation for GroupedLinearBf16 {
             buffers,
         )
     }
+
+    fn bytes(&self, buffers: &BufferTable, step: &Occupancy) -> u64 {
+        let routed = routed(self.offsets, step);
+        expert_bytes(
+            self.operands(),
+            &[self.weight.id()],
+            routed.experts,
+            buffers,
+        )
+    }
+
+    fn multiply_adds(&self, buffers: &BufferTable, step: &Occupancy) -> Work {
+        let [_, n, k] = buffers.dims(self.weight).unwrap_or_default();
+        Work::bf16(routed(self.offsets, step).pairs * (n * k) as u64)
+    }
 }
 
 impl GroupedLinearBf16 {
@@ -187,6 +203,17 @@ impl Operation for GroupedLinearW8A8 {
     fn traffic(&self, buffers: &BufferTable) -> Traffic {
         let per_expert = [self.weight.id(), self.weight_scale.id()];
         expert_traffic(self.operands(), &per_expert, self.slot_of_row, buffers)
+    }
+
+    fn bytes(&self, buffers: &BufferTable, step: &Occupancy) -> u64 {
+        let per_expert = [self.weight.id(), self.weight_scale.id()];
+        let routed = routed(self.offsets, step);
+        expert_bytes(self.operands(), &per_expert, routed.experts, buffers)
+    }
+
+    fn multiply_adds(&self, buffers: &BufferTable, step: &Occupancy) -> Work {
+        let [_, n, k] = buffers.dims(self.weight).unwrap_or_default();
+        Work::int8(routed(self.offsets, step).pairs * (n * k) as u64)
     }
 }
 
@@ -287,16 +314,28 @@ fn expert_traffic(
     buffers: &BufferTable,
 ) -> Traffic {
     let pairs = buffers.dims(slot_of_row).map_or(0, |[pairs]| pairs);
-    let rest = traffic_without(operands, per_expert, buffers);
-    let mut traffic = Traffic {
-        min: rest,
-        max: rest,
-    };
-    for decl in per_expert.iter().filter_map(|&id| buffers.get(id).ok()) {
-        let experts = decl.shape.first().copied().unwrap_or(0);
-        let each = (decl.bytes() / experts.max(1)) as u64;
-        traffic.min += each * pairs.min(experts).min(1) as u64;
-        traffic.max += each * pairs.min(experts) as u64;
+    let experts = per_expert.first().and_then(|&id| buffers.get(id).ok());
+    let experts = experts.map_or(0, |d| d.shape.first().copied().unwrap_or(0));
+    let most = pairs.min(experts) as u64;
+    Traffic {
+        min: expert_bytes(operands.clone(), per_expert, most.min(1), buffers),
+        max: expert_bytes(operands, per_expert, most, buffers),
     }
-    traffic
+}
+
+/// Weights and scales of so many experts, and everything else once.
+fn expert_bytes(
+    operands: Vec<Operand>,
+    per_expert: &[BufferId],
+    experts: u64,
+    buffers: &BufferTable,
+) -> u64 {
+    let decls = per_expert.iter().filter_map(|&id| buffers.get(id).ok());
+    let each = decls.map(|d| (d.bytes() / d.shape.first().copied().unwrap_or(0).max(1)) as u64);
+    traffic_without(operands, per_expert, buffers) + experts * each.sum::<u64>()
+}
+
+/// A step that says nothing of these routes has no rows there.
+fn routed(offsets: Buf<u32>, step: &Occupancy) -> Routed {
+    step.routes.get(&offsets.id()).copied().unwrap_or_default()
 }

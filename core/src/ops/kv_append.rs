@@ -17,6 +17,7 @@ use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, Traffic, operation};
 use crate::memory::Memory;
 use crate::numerics::bf16;
+use crate::work::Occupancy;
 use alloc::{collections::BTreeSet, format, vec::Vec};
 
 operation! {
@@ -77,6 +78,11 @@ impl Operation for KvAppend {
             min,
             max: min + rows,
         }
+    }
+
+    fn bytes(&self, buffers: &BufferTable, step: &Occupancy) -> u64 {
+        let width = buffers.dims(self.k).map_or(0, |[_, width]| width as u64);
+        self.traffic(buffers).min + step.rows * 2 * width * 2
     }
 }
 

@@ -20,9 +20,11 @@
 use super::dequantize;
 use crate::buffer::{Buf, BufferError, BufferTable};
 use crate::config::MAX_W8A8_K;
+use crate::dtype::Element;
 use crate::launch::{LaunchError, Operand, Operation, operation};
 use crate::memory::Memory;
 use crate::numerics::{bf16, lane_dot_bf16, round_bf16};
+use crate::work::{Occupancy, Work};
 use alloc::{format, vec::Vec};
 
 /// One row through bf16 weights `[N, K]`.
@@ -88,6 +90,10 @@ impl Operation for LinearBf16 {
         memory.put(self.out, out);
         Ok(())
     }
+
+    fn multiply_adds(&self, buffers: &BufferTable, _step: &Occupancy) -> Work {
+        Work::bf16(multiply_adds(self.x, self.weight, buffers))
+    }
 }
 
 fn check_linear_bf16(op: &LinearBf16, buffers: &BufferTable) -> Result<(), BufferError> {
@@ -142,6 +148,10 @@ impl Operation for LinearW8A8 {
         memory.put(self.out, out);
         Ok(())
     }
+
+    fn multiply_adds(&self, buffers: &BufferTable, _step: &Occupancy) -> Work {
+        Work::int8(multiply_adds(self.codes, self.weight, buffers))
+    }
 }
 
 fn check_linear_w8a8(op: &LinearW8A8, buffers: &BufferTable) -> Result<(), BufferError> {
@@ -189,6 +199,17 @@ impl Operation for LinearW8A8Partial {
         memory.put(self.acc, acc);
         Ok(())
     }
+
+    fn multiply_adds(&self, buffers: &BufferTable, _step: &Occupancy) -> Work {
+        Work::int8(multiply_adds(self.codes, self.weight, buffers))
+    }
+}
+
+/// `M * N * K`; inert rows are computed too.
+fn multiply_adds<E: Element>(x: Buf<E>, weight: Buf<E>, buffers: &BufferTable) -> u64 {
+    let [n, k] = buffers.dims(weight).unwrap_or_default();
+    let [rows, _] = buffers.dims(x).unwrap_or_default();
+    (rows * n * k) as u64
 }
 
 /// Checks codes against s8 weights; returns `[M, N]`.

@@ -18,6 +18,7 @@ use crate::buffer::{BufferError, BufferTable};
 use crate::launch::{LaunchError, Operand, Operation, Traffic, operation};
 use crate::memory::Memory;
 use crate::numerics::bf16;
+use crate::work::{Occupancy, Work};
 use alloc::{format, vec::Vec};
 
 operation! {
@@ -68,6 +69,12 @@ impl Operation for LmHead {
 
     fn traffic(&self, buffers: &BufferTable) -> Traffic {
         picked_rows_traffic(self.operands(), self.x, self.out_rows, buffers)
+    }
+
+    fn multiply_adds(&self, buffers: &BufferTable, _step: &Occupancy) -> Work {
+        let [n, k] = buffers.dims(self.weight).unwrap_or_default();
+        let [rows] = buffers.dims(self.out_rows).unwrap_or_default();
+        Work::bf16((rows * n * k) as u64)
     }
 }
 

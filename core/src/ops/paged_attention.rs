@@ -34,6 +34,7 @@ use crate::launch::{
 };
 use crate::memory::Memory;
 use crate::numerics::{bf16, exp, lane_dot_bf16, lane_sum, lane_sum_rows, round_bf16, sigmoid};
+use crate::work::Occupancy;
 use alloc::{format, vec, vec::Vec};
 
 /// Logical positions whose softmax is taken together before the fold.
@@ -170,6 +171,14 @@ impl Operation for PagedAttention {
             min,
             max: min + named_pages * 2 * page,
         }
+    }
+
+    fn bytes(&self, buffers: &BufferTable, step: &Occupancy) -> u64 {
+        let position = match buffers.dims(self.k_cache) {
+            Ok([_, _, groups, dim]) => 2 * 2 * (groups * dim) as u64,
+            Err(_) => 0,
+        };
+        self.traffic(buffers).min + step.positions * position
     }
 }
 

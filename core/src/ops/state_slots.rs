@@ -115,12 +115,19 @@ pub(super) fn state_traffic<E: Element>(
     let slots = buffers
         .get(state.id())
         .map_or(0, |d| d.shape.first().map_or(0, |&n| n as u64));
-    let slot = buffers.bytes(state).checked_div(slots).unwrap_or(0);
+    let slot = slot_bytes(state, buffers);
     let touched = |indices| (buffers.bytes(indices) / 4).min(slots);
     Traffic {
         min,
         max: min + slot * (touched(state_read) + touched(state_write)),
     }
+}
+
+/// Bytes of one slot of a state.
+pub(super) fn slot_bytes<E: Element>(state: Buf<E>, buffers: &BufferTable) -> u64 {
+    let decl = buffers.get(state.id());
+    let slots = decl.map_or(0, |d| d.shape.first().map_or(0, |&n| n as u64));
+    buffers.bytes(state).checked_div(slots).unwrap_or(0)
 }
 
 fn sequences(

@@ -4,12 +4,29 @@ use super::Plan;
 use super::fuse::internal;
 use crate::buffer::{BufferId, BufferTable, Role};
 use crate::launch::{Access, Fused, Launch, Traffic};
+use crate::work::{Occupancy, Work};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 /// Bytes moved by a fused launch: its stages' without what stays on the chip, and with each outside operand once.
 pub fn fused_traffic(fused: &Fused, buffers: &BufferTable) -> Traffic {
+    Traffic {
+        min: fused_bytes(fused, buffers, |stage| stage.traffic(buffers).min),
+        max: fused_bytes(fused, buffers, |stage| stage.traffic(buffers).max),
+    }
+}
+
+/// What a fused launch moves and computes in one step.
+pub fn fused_work(fused: &Fused, buffers: &BufferTable, step: &Occupancy) -> Work {
+    let stages = fused.stages.iter().map(|stage| stage.work(buffers, step));
+    Work {
+        bytes: fused_bytes(fused, buffers, |stage| stage.work(buffers, step).bytes),
+        ..stages.sum()
+    }
+}
+
+fn fused_bytes(fused: &Fused, buffers: &BufferTable, bytes: impl Fn(&Launch) -> u64) -> u64 {
     let inside: BTreeSet<BufferId> = match fused.keep_intermediates {
         true => BTreeSet::new(),
         false => internal(fused.layerlet, &fused.stages)
@@ -17,20 +34,23 @@ pub fn fused_traffic(fused: &Fused, buffers: &BufferTable) -> Traffic {
             .collect(),
     };
     let mut seen = BTreeSet::new();
-    let mut total = Traffic::default();
+    let mut total = 0;
     for stage in &fused.stages {
-        let mut traffic = stage.traffic(buffers);
+        let mut moved = bytes(stage);
         for operand in stage.operands() {
-            let again = operand.access == Access::Read && seen.contains(&operand.buffer);
+            let Ok(decl) = buffers.get(operand.buffer) else {
+                continue;
+            };
+            // Of state, stages touch different parts: the row that is appended is not the pages that are read.
+            let again = operand.access == Access::Read
+                && decl.role != Role::State
+                && seen.contains(&operand.buffer);
             if inside.contains(&operand.buffer) || again {
-                let bytes = buffers.get(operand.buffer).map_or(0, |d| d.bytes() as u64);
-                traffic.min = traffic.min.saturating_sub(bytes);
-                traffic.max = traffic.max.saturating_sub(bytes);
+                moved = moved.saturating_sub(decl.bytes() as u64);
             }
         }
         seen.extend(stage.operands().iter().map(|o| o.buffer));
-        total.min += traffic.min;
-        total.max += traffic.max;
+        total += moved;
     }
     total
 }
@@ -75,6 +95,12 @@ impl Plan {
             memory: self.memory(),
             launches,
         }
+    }
+
+    /// What each launch moves and computes in a step that fills the plan's shape like this.
+    pub fn work(&self, step: &Occupancy) -> Vec<Work> {
+        let launches = self.launches.iter();
+        launches.map(|l| l.work(&self.buffers, step)).collect()
     }
 
     fn memory(&self) -> MemoryUse {
