@@ -3,6 +3,7 @@
 //! Data goes one way: checkpoint → [`Model`] (weights in a backend's memory) → plans → tokens.
 //! Nothing here computes on activations; every byte comes from a backend.
 
+pub mod bench;
 pub mod checkpoint;
 mod error;
 mod generate;

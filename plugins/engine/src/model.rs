@@ -7,13 +7,15 @@
 use crate::checkpoint::{Checkpoint, Stored};
 use crate::error::EngineError;
 use layerlet_core::backend::{Backend, Instance, Place, PlanId};
+use layerlet_core::buffer::Role;
 use layerlet_core::dtype::{DType, Element};
-use layerlet_core::launch::Layerlet;
+use layerlet_core::launch::{Launch, Layerlet};
 use layerlet_core::plan::{
     Capacity, LinearFormat, ModelLayout, ModelSpec, Plan, SequenceStep, StepInput, StepShape,
     forward, fuse, rope_table,
 };
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 /// Positions on a page of keys and values.
 pub const PAGE_SIZE: usize = 64;
@@ -73,7 +75,7 @@ impl Model {
     ) -> Result<Model, EngineError> {
         let layout = ModelLayout::new(checkpoint.spec(), options.capacity)?;
         let mut instance = backend.open(layout.table())?;
-        let total = layout_bytes(&layout);
+        let total = layout.table().bytes_of(Role::Weight);
         checkpoint.load(layout.table(), &["rope.table"], instance.as_mut(), |done| {
             progress(done, total)
         })?;
@@ -101,29 +103,70 @@ impl Model {
         &self.layout
     }
 
+    /// Whether fused kernels run its steps.
+    pub fn fused(&self) -> bool {
+        !self.layerlets.is_empty()
+    }
+
     /// Runs one step; its plan is prepared at the first use of the shape.
     pub fn step(
         &mut self,
         shape: &StepShape,
         sequences: &[SequenceStep<'_>],
     ) -> Result<Step<'_>, EngineError> {
-        let input = StepInput::new(&self.layout, shape, sequences)?;
+        let id = self.write_step(shape, sequences)?;
+        self.instance.run(id, usize::MAX)?;
+        Ok(self.ran(shape))
+    }
+
+    /// Runs one step launch by launch; `on_launch` hears of each launch how long it took.
+    pub fn step_by_launch(
+        &mut self,
+        shape: &StepShape,
+        sequences: &[SequenceStep<'_>],
+        mut on_launch: impl FnMut(&Launch, Duration),
+    ) -> Result<Step<'_>, EngineError> {
+        let id = self.write_step(shape, sequences)?;
+        for (n, launch) in self.plans[shape].0.launches.iter().enumerate() {
+            let started = Instant::now();
+            self.instance.run_range(id, n..n + 1)?;
+            on_launch(launch, started.elapsed());
+        }
+        Ok(self.ran(shape))
+    }
+
+    /// The plan of a step shape as this model runs it.
+    pub fn plan(&mut self, shape: &StepShape) -> Result<&Plan, EngineError> {
         if !self.plans.contains_key(shape) {
             let plan = fuse(&forward(&self.layout, shape)?, &self.layerlets);
             let id = self.instance.prepare(&plan)?;
             self.plans.insert(*shape, (plan, id));
         }
+        Ok(&self.plans[shape].0)
+    }
+
+    fn write_step(
+        &mut self,
+        shape: &StepShape,
+        sequences: &[SequenceStep<'_>],
+    ) -> Result<PlanId, EngineError> {
+        let input = StepInput::new(&self.layout, shape, sequences)?;
+        self.plan(shape)?;
         let (plan, id) = &self.plans[shape];
         for (name, bytes) in input.buffers() {
             let place = Place::Plan(*id, plan.buffers.find(name)?);
             self.instance.write(place, 0, bytes)?;
         }
-        self.instance.run(*id, usize::MAX)?;
-        Ok(Step {
+        Ok(*id)
+    }
+
+    fn ran(&mut self, shape: &StepShape) -> Step<'_> {
+        let (plan, id) = &self.plans[shape];
+        Step {
             plan,
             id: *id,
             instance: self.instance.as_mut(),
-        })
+        }
     }
 
     /// Reads elements of a weight or state buffer.
@@ -138,14 +181,6 @@ impl Model {
         )?;
         Ok(content)
     }
-}
-
-fn layout_bytes(layout: &ModelLayout) -> u64 {
-    let weights = layout
-        .table()
-        .iter()
-        .filter(|(_, d)| d.role == layerlet_core::buffer::Role::Weight);
-    weights.map(|(_, d)| d.bytes() as u64).sum()
 }
 
 /// A step that has run: its outputs, until the next one.
