@@ -3,11 +3,13 @@
 use crate::error::CommandError;
 use indicatif::{ProgressBar, ProgressStyle};
 use layerlet_core::backend::Backend;
+use layerlet_core::plan::Capacity;
 use layerlet_core::reference::Reference;
 use layerlet_cpu::Cpu;
 use layerlet_engine::checkpoint::Checkpoint;
 use layerlet_engine::{Model, Options};
 use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
 
 /// Which model, on what.
 #[derive(clap::Args)]
@@ -76,6 +78,17 @@ impl BackendKind {
 }
 
 impl ModelArgs {
+    /// How many threads compute.
+    pub fn threads(&self) -> usize {
+        match self.backend {
+            BackendKind::Reference => 1,
+            BackendKind::Cpu => self.threads.map_or_else(
+                || available_parallelism().map_or(1, usize::from),
+                usize::from,
+            ),
+        }
+    }
+
     /// Opens the checkpoint; nothing is loaded yet.
     pub fn open(&self) -> Result<Checkpoint, CommandError> {
         Ok(Checkpoint::open(&self.folder.path()?)?)
@@ -83,14 +96,23 @@ impl ModelArgs {
 
     /// Loads it with room for one sequence of this many tokens.
     pub fn load(&self, checkpoint: &Checkpoint, tokens: usize) -> Result<Model, CommandError> {
-        let most = checkpoint.config.model.max_position;
-        if tokens > most {
-            let problem = format!("{tokens} positions are needed, the model has {most}");
+        self.load_with(checkpoint, Options::for_one_sequence(tokens).capacity)
+    }
+
+    /// Loads it with so much room.
+    pub fn load_with(
+        &self,
+        checkpoint: &Checkpoint,
+        capacity: Capacity,
+    ) -> Result<Model, CommandError> {
+        let (needed, most) = (capacity.max_positions, checkpoint.config.model.max_position);
+        if needed > most {
+            let problem = format!("{needed} positions are needed, the model has {most}");
             return Err(CommandError::argument("the request", problem));
         }
         let options = Options {
             fused: !self.unfused,
-            ..Options::for_one_sequence(tokens)
+            capacity,
         };
         let backend = self.backend.backend(self.threads);
         let bar = bytes_bar("loading");

@@ -3,6 +3,7 @@
 use layerlet_engine::checkpoint::CheckpointError;
 use layerlet_engine::quantize::QuantizeError;
 use layerlet_engine::{EngineError, OutputError};
+use plotters::drawing::DrawingAreaErrorKind;
 use std::io;
 use std::path::Path;
 use thiserror::Error;
@@ -23,6 +24,8 @@ pub enum CommandError {
     Argument { flag: &'static str, problem: String },
     #[error("{path}: {problem}")]
     File { path: String, problem: String },
+    #[error("a chart: {0}")]
+    Chart(#[from] DrawingAreaErrorKind<io::Error>),
     #[error("standard output: {0}")]
     Stdout(#[from] io::Error),
 }

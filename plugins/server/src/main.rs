@@ -3,6 +3,7 @@
 //! Results go to stdout; progress, timings and errors to stderr. A failure says what was wrong and
 //! exits with 1; a mistyped flag with 2.
 
+mod bench;
 mod common;
 mod devices;
 mod error;
@@ -36,6 +37,8 @@ enum Command {
     Trace(trace::Args),
     /// Show what a step launches, moves and needs, without any device
     Plan(plan::Args),
+    /// Measure prefill and decode, and what the memory would allow
+    Bench(bench::Args),
     /// Check a checkpoint and show what it holds
     Inspect(inspect::Args),
     /// Turn a bf16 checkpoint into Quark W8A8 INT8
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Generate(args) => generate::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Quantize(args) => quantize::run(&args),
         Command::Synth(args) => synth::run(&args),

@@ -1,53 +1,12 @@
 //! The command as its users run it: arguments in; standard output, standard error and exit code out.
 
+mod common;
+
+use common::*;
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-
-fn tiny(folder: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let path = root.join("tests/oracle/tiny").join(folder);
-    path.display().to_string()
-}
-
-fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_layerlet"));
-    command.args(args).env_remove("LAYERLET_MODEL");
-    command
-}
-
-fn layerlet(args: &[&str]) -> Output {
-    command(args)
-        .output()
-        .expect("the binary was built for this test")
-}
-
-fn stdout(args: &[&str]) -> String {
-    let output = layerlet(args);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn json(args: &[&str]) -> Value {
-    let text = stdout(args);
-    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{args:?}: {e}\n{text}"))
-}
-
-/// A failure says why on stderr, says nothing on stdout, and has this exit code.
-fn refused(args: &[&str], code: i32, fragments: &[&str]) {
-    let output = layerlet(args);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {errors}");
-    assert!(output.stdout.is_empty(), "{args:?} wrote to stdout");
-    for fragment in fragments {
-        assert!(
-            errors.contains(fragment),
-            "{args:?}: no {fragment:?} in {errors}"
-        );
-    }
-}
+use std::process::Stdio;
 
 fn ids(value: &Value) -> Vec<u64> {
     let list = value["ids"].as_array().expect("ids is a list");
@@ -424,6 +383,7 @@ fn help_explains_itself() {
         ("generate", "Examples:"),
         ("trace", "--chunks"),
         ("plan", "Examples:"),
+        ("bench", "Examples:"),
         ("inspect", "Example:"),
         ("quantize", "Example:"),
         ("synth", "Examples:"),
