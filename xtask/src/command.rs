@@ -36,7 +36,8 @@ pub fn succeeds(mut command: Command) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-fn render(command: &Command) -> String {
+/// The command as it would be typed, without the program's folder.
+pub fn render(command: &Command) -> String {
     let program = PathBuf::from(command.get_program());
     let mut words = vec![
         program

@@ -1,5 +1,6 @@
 //! `cargo xtask`: the project's own commands.
 
+mod bench;
 mod command;
 mod doc;
 mod golden;
@@ -23,6 +24,8 @@ enum Command {
     Golden(golden::Args),
     /// Run every test; report what is missing as skipped
     Test(test::Args),
+    /// Measure speed, alone or against a peer
+    Bench(bench::Args),
     /// Formatting, clippy and documentation, all warnings are errors
     Lint,
     /// Build the documentation and say where it is
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Golden(args) => golden::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Lint => lint::run(),
         Command::Doc(args) => doc::run(&args),
     };
