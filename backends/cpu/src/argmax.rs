@@ -1,6 +1,7 @@
 //! Fast because a bf16 becomes an i16 that orders as the logits do (NaN lowest, both zeros equal):
 //! the maximum is one of integers, and its first place is found in a second pass.
 
+use crate::level::per_level;
 use crate::pool::Pool;
 use layerlet_core::NONE;
 use layerlet_core::memory::Memory;
@@ -26,11 +27,13 @@ pub fn order(x: bf16) -> i16 {
     }
 }
 
-/// Index of the largest logit, the lowest on ties.
-pub fn argmax_row(logits: &[bf16]) -> u32 {
-    let best = logits.iter().fold(NAN_ORDER, |best, &x| best.max(order(x)));
-    let first = logits.iter().position(|&x| order(x) == best);
-    first.unwrap_or(0) as u32
+per_level! {
+    /// Index of the largest logit, the lowest on ties.
+    pub fn argmax_row(logits: &[bf16]) -> u32 {
+        let best = logits.iter().fold(NAN_ORDER, |best, &x| best.max(order(x)));
+        let first = logits.iter().position(|&x| order(x) == best);
+        first.unwrap_or(0) as u32
+    }
 }
 
 /// The operation.
@@ -41,7 +44,7 @@ pub fn run(op: &Argmax, pool: &Pool, memory: &mut Memory<'_>) {
     pool.rows(width, &mut tokens, 1, |row, token| {
         token[0] = match out_rows[row] {
             NONE => NONE,
-            _ => argmax_row(&logits[row * width..][..width]),
+            _ => argmax_row(pool.level, &logits[row * width..][..width]),
         };
     });
     memory.put(op.tokens, tokens);

@@ -1,6 +1,7 @@
 //! Fast because channels lie beside each other: with the number of taps known to the compiler, taps
 //! and SiLU of many channels are one straight line of vector code.
 
+use crate::level::{Level, per_level};
 use crate::linear::linear_tiles;
 use crate::pool::Pool;
 use crate::vector::widen;
@@ -71,38 +72,37 @@ impl<'a> Taps<'a> {
     }
 
     /// Convolution and SiLU of some channels of a live row.
-    pub fn convolve(&self, weight: &[f32], row: usize, channels: Range<usize>, out: &mut [bf16]) {
+    pub fn convolve(
+        &self,
+        level: Level,
+        weight: &[f32],
+        row: usize,
+        channels: Range<usize>,
+        out: &mut [bf16],
+    ) {
         match self.width {
-            2 => self.convolve_taps::<2>(weight, row, channels, out),
-            3 => self.convolve_taps::<3>(weight, row, channels, out),
-            4 => self.convolve_taps::<4>(weight, row, channels, out),
-            5 => self.convolve_taps::<5>(weight, row, channels, out),
-            6 => self.convolve_taps::<6>(weight, row, channels, out),
-            7 => self.convolve_taps::<7>(weight, row, channels, out),
-            8 => self.convolve_taps::<8>(weight, row, channels, out),
+            2 => self.convolve_taps::<2>(level, weight, row, channels, out),
+            3 => self.convolve_taps::<3>(level, weight, row, channels, out),
+            4 => self.convolve_taps::<4>(level, weight, row, channels, out),
+            5 => self.convolve_taps::<5>(level, weight, row, channels, out),
+            6 => self.convolve_taps::<6>(level, weight, row, channels, out),
+            7 => self.convolve_taps::<7>(level, weight, row, channels, out),
+            8 => self.convolve_taps::<8>(level, weight, row, channels, out),
             _ => unreachable!("checked by `supports`"),
         }
     }
 
     fn convolve_taps<const W: usize>(
         &self,
+        level: Level,
         weight: &[f32],
         row: usize,
         channels: Range<usize>,
         out: &mut [bf16],
     ) {
-        let n = channels.len();
-        let taps: [&[bf16]; W] =
-            std::array::from_fn(|j| &self.back(row, W - 1 - j)[channels.clone()][..n]);
+        let taps = std::array::from_fn(|j| &self.back(row, W - 1 - j)[channels.clone()]);
         let (weight, _) = weight[channels.start * W..channels.end * W].as_chunks::<W>();
-        let (weight, out) = (&weight[..n], &mut out[..n]);
-        for c in 0..n {
-            let mut sum = 0.0;
-            for j in 0..W {
-                sum += weight[c][j] * widen(taps[j][c]);
-            }
-            out[c] = round_bf16(silu(sum));
-        }
+        convolve_row(level, weight, taps, out);
     }
 
     /// Leaves behind the state after every row that wants it.
@@ -114,6 +114,20 @@ impl<'a> Taps<'a> {
             for (i, out) in slot.chunks_exact_mut(self.channels).take(kept).enumerate() {
                 out.copy_from_slice(self.back(row, kept - 1 - i));
             }
+        }
+    }
+}
+
+per_level! {
+    fn convolve_row[const W: usize][W](weight: &[[f32; W]], taps: [&[bf16]; W], out: &mut [bf16]) {
+        let n = out.len();
+        let (weight, taps) = (&weight[..n], taps.map(|tap| &tap[..n]));
+        for c in 0..n {
+            let mut sum = 0.0;
+            for j in 0..W {
+                sum += weight[c][j] * widen(taps[j][c]);
+            }
+            out[c] = round_bf16(silu(sum));
         }
     }
 }
@@ -150,7 +164,7 @@ pub fn run(op: &CausalConv1d, pool: &Pool, memory: &mut Memory<'_>) -> Result<()
         for (i, out) in tile.rows.into_iter().enumerate() {
             let channels = tile.column..tile.column + out.len();
             match taps.is_live(tile.row + i) {
-                true => taps.convolve(weight, tile.row + i, channels, out),
+                true => taps.convolve(pool.level, weight, tile.row + i, channels, out),
                 false => out.fill(bf16::ZERO),
             }
         }

@@ -1,5 +1,6 @@
 //! Fast because it is one straight-line expression a head, in rows of heads.
 
+use crate::level::per_level;
 use crate::pool::Pool;
 use crate::vector::widen;
 use layerlet_core::memory::Memory;
@@ -10,6 +11,22 @@ use layerlet_core::ops::DeltaGates;
 #[inline(always)]
 pub fn gates(a: bf16, b: bf16, a_log: f32, dt_bias: f32) -> (f32, f32) {
     (delta_decay(a_log, widen(a) + dt_bias), sigmoid(widen(b)))
+}
+
+per_level! {
+    /// Gates of whole rows.
+    fn gate_rows(
+        a: &[bf16], b: &[bf16], a_log: &[f32], dt_bias: &[f32], decay: &mut [f32], beta: &mut [f32],
+    ) {
+        let heads = a_log.len();
+        let rows = a.chunks_exact(heads).zip(b.chunks_exact(heads));
+        let outs = decay.chunks_exact_mut(heads).zip(beta.chunks_exact_mut(heads));
+        for ((a, b), (decay, beta)) in rows.zip(outs) {
+            for h in 0..heads {
+                (decay[h], beta[h]) = gates(a[h], b[h], a_log[h], dt_bias[h]);
+            }
+        }
+    }
 }
 
 /// The operation.
@@ -27,10 +44,7 @@ pub fn run(op: &DeltaGates, pool: &Pool, memory: &mut Memory<'_>) {
         .zip(decay.chunks_mut(block).zip(beta.chunks_mut(block)))
         .collect();
     pool.each(work, jobs, |((a, b), (decay, beta))| {
-        for i in 0..a.len() {
-            let head = i % heads;
-            (decay[i], beta[i]) = gates(a[i], b[i], a_log[head], dt_bias[head]);
-        }
+        gate_rows(pool.level, a, b, a_log, dt_bias, decay, beta);
     });
     memory.put(op.decay, decay);
     memory.put(op.beta, beta);

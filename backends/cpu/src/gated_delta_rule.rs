@@ -2,10 +2,11 @@
 //! cache for all rows of a sequence, in vector registers side by side, so that the state crosses
 //! memory once a launch, however many tokens there are.
 
+use crate::level::{Level, per_level};
 use crate::pool::Pool;
 use crate::state_slots::{SlotParts, Start, deal_slots};
 use crate::tiles::{Tile, tiles};
-use crate::vector::{COLUMNS, column_sum, sum_of_squares, widen, widen_row};
+use crate::vector::{COLUMNS, column_sum, push_widened, sum_of_squares, widen};
 use layerlet_core::launch::{LaunchError, Operation};
 use layerlet_core::memory::Memory;
 use layerlet_core::numerics::{bf16, round_bf16, rsqrt};
@@ -59,21 +60,23 @@ impl Keys {
     }
 
     /// Adds a row.
-    pub fn push(&mut self, q: &[bf16], k: &[bf16], l2_eps: f32, scale: f32) {
-        let r = push_widened(&mut self.q, q, l2_eps);
-        self.q[r.0..]
-            .iter_mut()
-            .for_each(|q| *q = (*q * r.1) * scale);
-        let r = push_widened(&mut self.k, k, l2_eps);
-        self.k[r.0..].iter_mut().for_each(|k| *k *= r.1);
+    pub fn push(&mut self, level: Level, q: &[bf16], k: &[bf16], l2_eps: f32, scale: f32) {
+        let start = self.q.len();
+        push_normalised(level, &mut self.q, q, l2_eps);
+        self.q[start..].iter_mut().for_each(|q| *q *= scale);
+        push_normalised(level, &mut self.k, k, l2_eps);
     }
 }
 
-/// Appends a widened row; returns where it starts and its reciprocal norm.
-fn push_widened(rows: &mut Vec<f32>, x: &[bf16], l2_eps: f32) -> (usize, f32) {
-    let start = rows.len();
-    widen_row(x, rows);
-    (start, rsqrt(sum_of_squares(&rows[start..]) + l2_eps))
+per_level! {
+    /// Appends a row, widened and divided by its norm.
+    fn push_normalised(rows: &mut Vec<f32>, x: &[bf16], l2_eps: f32) {
+        let start = rows.len();
+        push_widened(x, rows);
+        let row = &mut rows[start..];
+        let factor = rsqrt(sum_of_squares(row) + l2_eps);
+        row.iter_mut().for_each(|x| *x *= factor);
+    }
 }
 
 /// One chunk of rows of one value head.
@@ -112,6 +115,7 @@ impl<'a> HeadStates<'a> {
     /// Runs a chunk through value head `head` of the group; `last` tells that no chunk follows.
     pub fn recur(
         &mut self,
+        level: Level,
         heads: Heads,
         head: usize,
         keys: &Keys,
@@ -137,6 +141,7 @@ impl<'a> HeadStates<'a> {
                 }
                 let at = i * heads.dk..(i + 1) * heads.dk;
                 let o = step(
+                    level,
                     &mut tile,
                     &keys.q[at.clone()],
                     &keys.k[at],
@@ -188,36 +193,39 @@ fn store(tile: &[[f32; COLUMNS]], dv: usize, column: usize, width: usize, state:
     }
 }
 
-/// One token through 16 columns of the state: decay, read, write, output.
-fn step(
-    state: &mut [[f32; COLUMNS]],
-    q: &[f32],
-    k: &[f32],
-    v: [f32; COLUMNS],
-    (decay, beta): (f32, f32),
-) -> [f32; COLUMNS] {
-    let n = state.len();
-    let (q, k) = (&q[..n], &k[..n]);
-    let read = column_sum(n, |i| {
-        let mut term = [0.0; COLUMNS];
-        for (s, term) in state[i].iter_mut().zip(&mut term) {
-            *s *= decay;
-            *term = *s * k[i];
+per_level! {
+    /// One token through 16 columns of the state: decay, read, write, output.
+    fn step(
+        state: &mut [[f32; COLUMNS]],
+        q: &[f32],
+        k: &[f32],
+        v: [f32; COLUMNS],
+        gates: (f32, f32),
+    ) -> [f32; COLUMNS] {
+        let (decay, beta) = gates;
+        let n = state.len();
+        let (q, k) = (&q[..n], &k[..n]);
+        let read = column_sum(n, |i| {
+            let mut term = [0.0; COLUMNS];
+            for (s, term) in state[i].iter_mut().zip(&mut term) {
+                *s *= decay;
+                *term = *s * k[i];
+            }
+            term
+        });
+        let mut delta = [0.0; COLUMNS];
+        for c in 0..COLUMNS {
+            delta[c] = (v[c] - read[c]) * beta;
         }
-        term
-    });
-    let mut delta = [0.0; COLUMNS];
-    for c in 0..COLUMNS {
-        delta[c] = (v[c] - read[c]) * beta;
+        column_sum(n, |i| {
+            let mut term = [0.0; COLUMNS];
+            for ((s, term), delta) in state[i].iter_mut().zip(&mut term).zip(delta) {
+                *s += k[i] * delta;
+                *term = *s * q[i];
+            }
+            term
+        })
     }
-    column_sum(n, |i| {
-        let mut term = [0.0; COLUMNS];
-        for ((s, term), delta) in state[i].iter_mut().zip(&mut term).zip(delta) {
-            *s += k[i] * delta;
-            *term = *s * q[i];
-        }
-        term
-    })
 }
 
 /// One sequence and one key head: what a thread works on.
@@ -297,7 +305,7 @@ pub fn run(op: &GatedDeltaRule, pool: &Pool, memory: &mut Memory<'_>) -> Result<
     let live: usize = slots.sequences.iter().map(|s| s.rows.len()).sum();
     let cut = jobs(heads, &slots, &mut state, &mut out);
     pool.each(live * heads.work(), cut, |job| {
-        run_job(op, heads, qkv, decay, beta, job);
+        run_job(pool.level, op, heads, qkv, decay, beta, job);
     });
     memory.put(op.state, state);
     memory.put(op.out, out);
@@ -305,6 +313,7 @@ pub fn run(op: &GatedDeltaRule, pool: &Pool, memory: &mut Memory<'_>) -> Result<
 }
 
 fn run_job(
+    level: Level,
     op: &GatedDeltaRule,
     heads: Heads,
     qkv: &[bf16],
@@ -323,7 +332,8 @@ fn run_job(
         for row in first..first + (end - start) {
             let qkv = row_of(row);
             let k = &qkv[(heads.key + job.head) * dk..][..dk];
-            keys.push(&qkv[job.head * dk..][..dk], k, op.l2_eps, op.scale);
+            let q = &qkv[job.head * dk..][..dk];
+            keys.push(level, q, k, op.l2_eps, op.scale);
         }
         for g in 0..group {
             let head = job.head * group + g;
@@ -348,7 +358,7 @@ fn run_job(
                 .map(|row| &mut row[g * dv..][..dv])
                 .collect();
             job.states
-                .recur(heads, g, &keys, &values, end == total, &mut out);
+                .recur(level, heads, g, &keys, &values, end == total, &mut out);
         }
         job.states.next_chunk();
     }

@@ -89,7 +89,8 @@ pub fn run_bf16(
             let rows = rows.map(|p| &x[source_row(op.source, slot_of_row, p) * k..][..k]);
             let columns = tile.column..tile.column + tile.rows[0].len();
             let weights = Weights::Bf16(weight).of_expert(expert, n, k);
-            project(weights, &Input::widen(rows), k, columns, &mut tile.rows);
+            let input = Input::widen(pool.level, rows);
+            project(pool.level, weights, &input, k, columns, &mut tile.rows);
         },
     );
     memory.put(op.out, out);
@@ -125,10 +126,11 @@ pub fn run_w8a8(
             let ExpertTile { expert, mut tile } = job;
             let rows = tile.row..tile.row + tile.rows.len();
             let rows = rows.map(|p| source_row(op.source, slot_of_row, p));
-            let input = Input::codes(rows.map(|row| (&codes[row * k..][..k], scale[row])));
+            let rows = rows.map(|row| (&codes[row * k..][..k], scale[row]));
+            let input = Input::codes(pool.level, k, rows);
             let columns = tile.column..tile.column + tile.rows[0].len();
             let weights = Weights::W8A8(weight, weight_scale).of_expert(expert, n, k);
-            project(weights, &input, k, columns, &mut tile.rows);
+            project(pool.level, weights, &input, k, columns, &mut tile.rows);
         },
     );
     memory.put(op.out, out);

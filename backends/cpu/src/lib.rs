@@ -1,9 +1,11 @@
-//! The CPU backend: every operation and every layerlet of [`layerlet_core`] on all cores, in safe
-//! Rust that the compiler vectorises.
+//! The CPU backend: every operation and every layerlet of [`layerlet_core`] on all cores, with the
+//! vector instructions that the processor has.
 //!
 //! Invariants:
 //! - The bytes are the reference's. A kernel may choose what is computed when and where, never how.
 //! - Threads share outputs, never a sum: 1, 2 and n threads give the same bytes.
+//! - Instructions are chosen once ([`Level`]); every choice gives the same bytes.
+//! - `unsafe` lives in `level`, `pool/crew` and `dot_codes/x86`, for the reasons given there.
 //! - Step data that is out of range is handed to the operation's definition, which names the fault.
 //!
 //! Files are named after the operation that they run; the first lines say what makes it fast.
@@ -12,6 +14,7 @@ mod argmax;
 mod causal_conv1d;
 mod delta_gates;
 mod dequantize;
+mod dot_codes;
 mod execute;
 mod expert_prologue;
 mod gated_delta_rule;
@@ -19,6 +22,7 @@ mod gated_rms_norm;
 mod grouped_linear;
 mod identity;
 mod layerlets;
+mod level;
 mod linear;
 mod lm_head;
 mod paged_attention;
@@ -33,6 +37,8 @@ mod state_slots;
 mod tiles;
 mod vector;
 mod weighted_gather;
+
+pub use level::{Level, LevelError};
 
 use layerlet_core::backend::{Backend, BackendError, DeviceIdentity, Instance};
 use layerlet_core::buffer::BufferTable;
@@ -50,7 +56,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// All cores.
+    /// All cores, with the widest instructions.
     pub fn new() -> Cpu {
         Cpu::with_threads(available_parallelism().map_or(1, usize::from))
     }
@@ -58,8 +64,14 @@ impl Cpu {
     /// So many threads; 0 and 1 both stay on the thread that calls.
     pub fn with_threads(threads: usize) -> Cpu {
         Cpu {
-            pool: pool::Pool::new(threads),
+            pool: pool::Pool::new(threads, Level::widest()),
         }
+    }
+
+    /// With the instructions of another level. No byte depends on it.
+    pub fn at_level(mut self, level: Level) -> Cpu {
+        self.pool.level = level;
+        self
     }
 
     /// Launches of fewer multiply-adds than this run on the thread that calls, because waking others

@@ -1,11 +1,13 @@
-//! Fast because a tile's input rows are widened once (to f32, or to i16 for codes) and then meet
-//! every weight row of the tile while that row is in the nearest cache; threads get columns, so
-//! that each weight is read by one thread and no sum is cut.
+//! Fast because a tile's input rows are prepared once and then meet every weight row of the tile while
+//! that row is in the nearest cache; threads get columns, so that each weight is read by one thread
+//! and no sum is cut. The inner loops are [`dot_codes`] and, for bf16, [`crate::vector`].
 
+use crate::dot_codes::{Codes, dot_codes};
+use crate::level::{Level, per_level};
 use crate::pool::Pool;
 use crate::quantize_rows::quantize_row;
 use crate::tiles::{Tile, tiles};
-use crate::vector::{dot, dot_codes, widen_row};
+use crate::vector::{dot, dot_two, push_widened, widen_row};
 use layerlet_core::memory::Memory;
 use layerlet_core::numerics::{bf16, round_bf16};
 use layerlet_core::ops::{LinearBf16, LinearW8A8, LinearW8A8Partial};
@@ -44,91 +46,99 @@ pub enum Input {
     /// bf16 rows, widened.
     Wide(Vec<f32>),
     /// Codes and one scale a row.
-    Codes(Vec<i16>, Vec<f32>),
+    Codes(Codes, Vec<f32>),
 }
 
 impl Input {
     /// Rows for bf16 weights.
-    pub fn widen<'a>(rows: impl IntoIterator<Item = &'a [bf16]>) -> Input {
+    pub fn widen<'a>(level: Level, rows: impl IntoIterator<Item = &'a [bf16]>) -> Input {
         let mut wide = Vec::new();
-        rows.into_iter().for_each(|row| widen_row(row, &mut wide));
+        rows.into_iter()
+            .for_each(|row| append(level, row, &mut wide));
         Input::Wide(wide)
     }
 
-    /// Codes that somebody else computed.
-    pub fn codes<'a>(rows: impl IntoIterator<Item = (&'a [i8], f32)>) -> Input {
-        let (mut codes, mut scales) = (Vec::new(), Vec::new());
+    /// Codes of width `k` that somebody else computed.
+    pub fn codes<'a>(
+        level: Level,
+        k: usize,
+        rows: impl IntoIterator<Item = (&'a [i8], f32)>,
+    ) -> Input {
+        let (mut codes, mut scales) = (Codes::new(k), Vec::new());
         for (row, scale) in rows {
-            codes.extend(row.iter().map(|&c| i16::from(c)));
+            codes.push(level, |out| out.copy_from_slice(row));
             scales.push(scale);
         }
         Input::Codes(codes, scales)
     }
 
-    /// Codes of bf16 rows, computed here.
-    pub fn quantize<'a>(rows: impl IntoIterator<Item = &'a [bf16]>) -> Input {
-        let (mut codes, mut scales) = (Vec::new(), Vec::new());
+    /// Codes of bf16 rows of width `k`, computed here.
+    pub fn quantize<'a>(
+        level: Level,
+        k: usize,
+        rows: impl IntoIterator<Item = &'a [bf16]>,
+    ) -> Input {
+        let (mut codes, mut scales) = (Codes::new(k), Vec::new());
         for row in rows {
-            let start = codes.len();
-            codes.resize(start + row.len(), 0);
-            scales.push(quantize_row(row, &mut codes[start..]));
+            scales.push(codes.push(level, |out| quantize_row(level, row, out)));
         }
         Input::Codes(codes, scales)
     }
 }
 
+per_level! {
+    fn append(row: &[bf16], wide: &mut Vec<f32>) {
+        push_widened(row, wide);
+    }
+
+    /// Columns of a bf16 linear layer, handed out as `(row, column, sum)`.
+    fn dot_wide[F: FnMut(usize, usize, f32)][F](x: &[f32], weight: &[bf16], k: usize, store: F) {
+        let mut store = store;
+        let rows = x.len() / k;
+        // A weight row that meets several rows is worth widening once.
+        let mut wide = vec![0.0; if rows > 1 { k } else { 0 }];
+        for (c, w) in weight.chunks_exact(k).enumerate() {
+            if rows == 1 {
+                store(0, c, dot(x, w));
+                continue;
+            }
+            widen_row(w, &mut wide);
+            let mut pairs = x.chunks_exact(2 * k);
+            for (pair, x) in pairs.by_ref().enumerate() {
+                let [first, second] = dot_two([&x[..k], &x[k..]], &wide);
+                store(2 * pair, c, first);
+                store(2 * pair + 1, c, second);
+            }
+            for x in pairs.remainder().chunks_exact(k) {
+                store(rows - 1, c, dot(x, w));
+            }
+        }
+    }
+}
+
 /// Columns `columns` of a linear layer: `out[r]` gets those of input row `r`.
 pub fn project(
+    level: Level,
     weights: Weights<'_>,
     input: &Input,
     k: usize,
     columns: Range<usize>,
     out: &mut [&mut [bf16]],
 ) {
+    let part = columns.start * k..columns.end * k;
     match (weights, input) {
         (Weights::Bf16(weight), Input::Wide(x)) => {
-            let weight = weight[columns.start * k..columns.end * k].chunks_exact(k);
-            for (c, w) in weight.enumerate() {
-                for (x, out) in x.chunks_exact(k).zip(&mut *out) {
-                    out[c] = round_bf16(dot(x, w));
-                }
-            }
+            dot_wide(level, x, &weight[part], k, |row, c, sum| {
+                out[row][c] = round_bf16(sum);
+            });
         }
         (Weights::W8A8(weight, weight_scale), Input::Codes(codes, scales)) => {
-            sums(weight, codes, k, columns.clone(), |row, c, acc| {
-                let y = (acc as f32 * scales[row]) * weight_scale[columns.start + c];
-                out[row][c] = round_bf16(y);
+            let weight_scale = &weight_scale[columns];
+            dot_codes(level, codes, &weight[part], |row, c, acc| {
+                out[row][c] = round_bf16((acc as f32 * scales[row]) * weight_scale[c]);
             });
         }
         _ => unreachable!("the form of the input is chosen by the weights"),
-    }
-}
-
-/// The i32 sums of columns `columns`, handed out as `(row, column - columns.start, sum)`.
-fn sums(
-    weight: &[i8],
-    codes: &[i16],
-    k: usize,
-    columns: Range<usize>,
-    mut store: impl FnMut(usize, usize, i32),
-) {
-    const ROWS: usize = 4;
-    let weight = weight[columns.start * k..columns.end * k].chunks_exact(k);
-    for (c, w) in weight.enumerate() {
-        let mut quads = codes.chunks_exact(ROWS * k);
-        let mut row = 0;
-        for quad in quads.by_ref() {
-            let rows: [&[i16]; ROWS] = std::array::from_fn(|r| &quad[r * k..][..k]);
-            for acc in dot_codes(rows, w) {
-                store(row, c, acc);
-                row += 1;
-            }
-        }
-        for x in quads.remainder().chunks_exact(k) {
-            let [acc] = dot_codes([x], w);
-            store(row, c, acc);
-            row += 1;
-        }
     }
 }
 
@@ -156,7 +166,7 @@ pub fn linear(
     pool.each(work, linear_tiles(pool, work, out, n), |mut tile| {
         let input = input(tile.row..tile.row + tile.rows.len());
         let columns = tile.column..tile.column + tile.rows[0].len();
-        project(weights, &input, k, columns, &mut tile.rows);
+        project(pool.level, weights, &input, k, columns, &mut tile.rows);
     });
 }
 
@@ -172,7 +182,7 @@ pub fn run_bf16(op: &LinearBf16, pool: &Pool, memory: &mut Memory<'_>) {
     let x = memory.get(op.x);
     let weights = Weights::Bf16(memory.get(op.weight));
     linear(pool, weights, k, n, &mut out, |rows| {
-        Input::widen(row_slices(x, k, rows))
+        Input::widen(pool.level, row_slices(x, k, rows))
     });
     memory.put(op.out, out);
 }
@@ -184,7 +194,11 @@ pub fn run_w8a8(op: &LinearW8A8, pool: &Pool, memory: &mut Memory<'_>) {
     let (codes, scale) = (memory.get(op.codes), memory.get(op.scale));
     let weights = Weights::W8A8(memory.get(op.weight), memory.get(op.weight_scale));
     linear(pool, weights, k, n, &mut out, |rows| {
-        Input::codes(rows.map(|r| (&codes[r * k..][..k], scale[r])))
+        Input::codes(
+            pool.level,
+            k,
+            rows.map(|r| (&codes[r * k..][..k], scale[r])),
+        )
     });
     memory.put(op.out, out);
 }
@@ -195,13 +209,19 @@ pub fn run_partial(op: &LinearW8A8Partial, pool: &Pool, memory: &mut Memory<'_>)
     let [n, k] = memory.dims(op.weight);
     let (codes, weight) = (memory.get(op.codes), memory.get(op.weight));
     let work = acc.len().saturating_mul(k);
-    pool.each(work, linear_tiles(pool, work, &mut acc, n), |mut tile| {
-        let rows = &codes[tile.row * k..][..tile.rows.len() * k];
-        let rows: Vec<i16> = rows.iter().map(|&c| i16::from(c)).collect();
-        let columns = tile.column..tile.column + tile.rows[0].len();
-        sums(weight, &rows, k, columns, |row, c, acc| {
-            tile.rows[row][c] = acc
-        });
+    pool.each(work, linear_tiles(pool, work, &mut acc, n), |tile| {
+        let Tile {
+            row,
+            column,
+            mut rows,
+        } = tile;
+        let mut input = Codes::new(k);
+        for codes in row_slices(codes, k, row..row + rows.len()) {
+            input.push(pool.level, |out| out.copy_from_slice(codes));
+        }
+        let columns = column..column + rows[0].len();
+        let weight = &weight[columns.start * k..columns.end * k];
+        dot_codes(pool.level, &input, weight, |row, c, acc| rows[row][c] = acc);
     });
     memory.put(op.acc, acc);
 }

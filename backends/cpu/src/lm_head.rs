@@ -36,7 +36,8 @@ pub fn run(op: &LmHead, pool: &Pool, memory: &mut Memory<'_>) -> Result<(), Laun
                     }
                 }
             }
-            project(weights, &Input::widen(inputs), k, columns, &mut outputs);
+            let input = Input::widen(pool.level, inputs);
+            project(pool.level, weights, &input, k, columns, &mut outputs);
         },
     );
     memory.put(op.logits, logits);

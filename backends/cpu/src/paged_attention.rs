@@ -2,8 +2,9 @@
 //! query while it is in the nearest cache, each 16 columns of the block's values are widened once
 //! for all of them, and exp of a block's scores is vector code.
 
+use crate::level::{Level, per_level};
 use crate::pool::Pool;
-use crate::vector::{COLUMNS, column_sum, dot, sum, widen, widen_row};
+use crate::vector::{COLUMNS, column_sum, dot, push_widened, sum, widen};
 use layerlet_core::NONE;
 use layerlet_core::launch::{LaunchError, Operation};
 use layerlet_core::memory::Memory;
@@ -114,7 +115,7 @@ impl<'a> Context<'a> {
                 NONE => out.fill(bf16::ZERO),
                 _ => {
                     query(row, head, out);
-                    Attention::default().attend(self, row, head, out);
+                    Attention::default().attend(pool.level, self, row, head, out);
                 }
             }
         });
@@ -131,6 +132,8 @@ pub struct Attention {
     values: Vec<[f32; COLUMNS]>,
     /// Maximum and sum of each query.
     folded: Vec<(f32, f32)>,
+    /// What each query does with the block at hand.
+    folds: Vec<Fold>,
     /// Weighted values, `[group, dim]`.
     out: Vec<f32>,
 }
@@ -140,98 +143,139 @@ pub struct Attention {
 struct Fold {
     old: f32,
     new: f32,
+    /// There is no fold so far.
+    first: bool,
+}
+
+impl Fold {
+    const FIRST: Fold = Fold {
+        old: 0.0,
+        new: 1.0,
+        first: true,
+    };
 }
 
 impl Attention {
     /// `out` holds the queries of one key head and gets what they attend to.
-    fn attend(&mut self, context: &Context<'_>, row: usize, head: usize, out: &mut [bf16]) {
+    fn attend(
+        &mut self,
+        level: Level,
+        context: &Context<'_>,
+        row: usize,
+        head: usize,
+        out: &mut [bf16],
+    ) {
         let dim = context.dim;
         let group = out.len() / dim;
-        widen_row(out, &mut self.q);
+        widen_queries(level, out, &mut self.q);
         self.folded.resize(group, (0.0, 0.0));
+        self.folds.resize(group, Fold::FIRST);
         self.out.resize(out.len(), 0.0);
         self.scores.resize(group, [0.0; BLOCK]);
         let pages = context.sequence_pages(context.row_seq[row] as usize);
         let position = context.positions[row] as usize;
         for first in (0..=position).step_by(BLOCK) {
-            let live = BLOCK.min(position + 1 - first);
-            let rows: Vec<usize> = (first..first + live)
-                .map(|p| context.at(pages, p, head))
-                .collect();
-            self.block(context, &rows, first == 0);
+            let mut rows = [0; BLOCK];
+            let rows = &mut rows[..BLOCK.min(position + 1 - first)];
+            for (j, at) in rows.iter_mut().enumerate() {
+                *at = context.at(pages, first + j, head);
+            }
+            self.block(level, context, rows, first == 0);
         }
         let gates = (row * context.heads + head) * 2 * out.len();
         let gates = context.q_gate[gates..].chunks_exact(2 * dim);
         let heads = out.chunks_exact_mut(dim).zip(self.out.chunks_exact(dim));
         for (((out, acc), gate), &(_, l)) in heads.zip(gates).zip(&self.folded) {
-            for ((out, &acc), &gate) in out.iter_mut().zip(acc).zip(&gate[dim..]) {
-                let gate = round_bf16(sigmoid(widen(gate)));
-                *out = round_bf16(widen(round_bf16(acc / l)) * widen(gate));
-            }
+            gate_head(level, acc, l, &gate[dim..], out);
         }
     }
 
-    fn block(&mut self, context: &Context<'_>, rows: &[usize], first: bool) {
-        let dim = context.dim;
-        for (j, &at) in rows.iter().enumerate() {
-            let k = &context.k[at..][..dim];
-            for (q, scores) in self.q.chunks_exact(dim).zip(&mut self.scores) {
-                scores[j] = dot(q, k) * context.scale;
-            }
+    fn block(&mut self, level: Level, context: &Context<'_>, rows: &[usize], first: bool) {
+        let (dim, live) = (context.dim, rows.len());
+        score_block(
+            level,
+            context.k,
+            rows,
+            context.scale,
+            &self.q,
+            &mut self.scores,
+        );
+        let scores = self.scores.iter_mut().zip(&mut self.folded);
+        for ((scores, folded), fold) in scores.zip(&mut self.folds) {
+            *fold = fold_block(level, &mut scores[..live], folded, first);
         }
-        let folds: Vec<Fold> = self
-            .scores
-            .iter_mut()
-            .zip(&mut self.folded)
-            .map(|(scores, folded)| fold(&mut scores[..rows.len()], folded, first))
-            .collect();
         for column in (0..dim).step_by(COLUMNS) {
             let width = COLUMNS.min(dim - column);
-            self.values.clear();
-            for &at in rows {
-                let mut values = [0.0; COLUMNS];
+            self.values.resize(live, [0.0; COLUMNS]);
+            for (values, &at) in self.values.iter_mut().zip(rows) {
                 for (value, &v) in values.iter_mut().zip(&context.v[at + column..][..width]) {
                     *value = widen(v);
                 }
-                self.values.push(values);
             }
-            let queries = self
-                .scores
-                .iter()
-                .zip(&folds)
-                .zip(self.out.chunks_exact_mut(dim));
-            for ((weights, fold), out) in queries {
-                let sums = column_sum(rows.len(), |j| self.values[j].map(|v| weights[j] * v));
-                for (out, sum) in out[column..][..width].iter_mut().zip(sums) {
-                    *out = if first {
-                        sum
-                    } else {
-                        *out * fold.old + sum * fold.new
-                    };
-                }
+            let queries = self.scores.iter().zip(&self.folds);
+            for ((weights, fold), out) in queries.zip(self.out.chunks_exact_mut(dim)) {
+                let out = &mut out[column..][..width];
+                add_values(level, &weights[..live], &self.values, fold, out);
             }
         }
     }
 }
 
-/// Turns a block's scores into weights and folds its maximum and sum into those so far.
-fn fold(scores: &mut [f32], folded: &mut (f32, f32), first: bool) -> Fold {
-    let max = scores
-        .iter()
-        .fold(f32::NEG_INFINITY, |m, &s| if s > m { s } else { m });
-    scores.iter_mut().for_each(|s| *s = exp(*s - max));
-    let l = sum(scores);
-    if first {
-        *folded = (max, l);
-        return Fold { old: 0.0, new: 1.0 };
+per_level! {
+    fn widen_queries(q: &[bf16], wide: &mut Vec<f32>) {
+        push_widened(q, wide);
     }
-    let joint = if max > folded.0 { max } else { folded.0 };
-    let fold = Fold {
-        old: exp(folded.0 - joint),
-        new: exp(max - joint),
-    };
-    *folded = (joint, folded.1 * fold.old + l * fold.new);
-    fold
+
+    /// Scores of a block: each key meets every query while it is in the nearest cache.
+    fn score_block(
+        k: &[bf16], rows: &[usize], scale: f32, q: &[f32], scores: &mut [[f32; BLOCK]],
+    ) {
+        let dim = q.len() / scores.len();
+        for (j, &at) in rows.iter().enumerate() {
+            let k = &k[at..][..dim];
+            for (q, scores) in q.chunks_exact(dim).zip(&mut *scores) {
+                scores[j] = dot(q, k) * scale;
+            }
+        }
+    }
+
+    /// Turns a block's scores into weights and folds its maximum and sum into those so far.
+    fn fold_block(scores: &mut [f32], folded: &mut (f32, f32), first: bool) -> Fold {
+        let max = scores
+            .iter()
+            .fold(f32::NEG_INFINITY, |m, &s| if s > m { s } else { m });
+        scores.iter_mut().for_each(|s| *s = exp(*s - max));
+        let l = sum(scores);
+        if first {
+            *folded = (max, l);
+            return Fold::FIRST;
+        }
+        let joint = if max > folded.0 { max } else { folded.0 };
+        let old = exp(folded.0 - joint);
+        let new = exp(max - joint);
+        *folded = (joint, folded.1 * old + l * new);
+        Fold { old, new, first }
+    }
+
+    /// Folds the weighted values of a block into some columns of a query's output.
+    fn add_values(weights: &[f32], values: &[[f32; COLUMNS]], fold: &Fold, out: &mut [f32]) {
+        let values = &values[..weights.len()];
+        let sums = column_sum(weights.len(), |j| values[j].map(|v| weights[j] * v));
+        for (out, sum) in out.iter_mut().zip(sums) {
+            *out = match fold.first {
+                true => sum,
+                false => *out * fold.old + sum * fold.new,
+            };
+        }
+    }
+
+    /// Output of one query head: the quotient, then its gate.
+    fn gate_head(acc: &[f32], l: f32, gate: &[bf16], out: &mut [bf16]) {
+        for ((out, &acc), &gate) in out.iter_mut().zip(acc).zip(gate) {
+            let gate = round_bf16(sigmoid(widen(gate)));
+            *out = round_bf16(widen(round_bf16(acc / l)) * widen(gate));
+        }
+    }
 }
 
 /// The operation.

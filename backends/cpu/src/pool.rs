@@ -1,46 +1,43 @@
 //! All cores, without a bit depending on how many there are: work is split by outputs only, each
 //! output is computed by one thread from start to end.
 
-use rayon::ThreadPoolBuilder;
-use rayon::prelude::*;
-use std::sync::Arc;
+mod crew;
 
-/// Multiply-adds below which waking other threads costs more than it saves: about 150 µs of work,
-/// where a wake was measured at 50 µs.
-pub const INLINE_BELOW: usize = 1 << 20;
+use crate::level::Level;
+use crew::Crew;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Multiply-adds below which sharing a launch costs more than it saves.
+pub const INLINE_BELOW: usize = 1 << 16;
 
 /// Jobs per thread: enough to even out jobs of unequal length.
 const JOBS_PER_THREAD: usize = 4;
 
-/// The threads of a backend; instances share them.
+/// The threads of a backend, and the instructions that they use; instances share them.
 #[derive(Clone)]
 pub struct Pool {
-    /// `None`: everything runs on the calling thread.
-    threads: Option<Arc<rayon::ThreadPool>>,
+    crew: Arc<Crew>,
+    /// What kernels are compiled with.
+    pub level: Level,
     /// Launches of fewer multiply-adds stay on the calling thread.
     pub inline_below: usize,
 }
 
 impl Pool {
-    /// A pool of `threads` threads; falls back to the calling thread where none can be started.
-    pub fn new(threads: usize) -> Pool {
-        let build = || {
-            ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .thread_name(|i| format!("layerlet-{i}"))
-                .build()
-        };
+    /// A pool of `threads` threads, the calling one among them; fewer where the system grants no more.
+    pub fn new(threads: usize, level: Level) -> Pool {
         Pool {
-            threads: (threads > 1).then(build).and_then(Result::ok).map(Arc::new),
+            crew: Arc::new(Crew::new(threads.saturating_sub(1))),
+            level,
             inline_below: INLINE_BELOW,
         }
     }
 
     /// The threads that a launch of this many multiply-adds is worth.
     pub fn threads_for(&self, work: usize) -> usize {
-        match &self.threads {
-            Some(pool) if work >= self.inline_below => pool.current_num_threads(),
-            _ => 1,
+        match work >= self.inline_below {
+            true => 1 + self.crew.len(),
+            false => 1,
         }
     }
 
@@ -58,12 +55,25 @@ impl Pool {
         J: Send,
         R: Send,
     {
-        match &self.threads {
-            Some(pool) if jobs.len() > 1 && self.threads_for(work) > 1 => {
-                pool.install(|| jobs.into_par_iter().with_max_len(1).map(&run).collect())
-            }
-            _ => jobs.into_iter().map(run).collect(),
+        if jobs.len() < 2 || self.threads_for(work) == 1 {
+            return jobs.into_iter().map(run).collect();
         }
+        // A job is taken by one thread, which leaves its result in the job's place.
+        let places: Vec<_> = jobs
+            .into_iter()
+            .map(|job| Mutex::new((Some(job), None)))
+            .collect();
+        self.crew.run(places.len(), &|i| {
+            let mut place = places[i].lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(job) = place.0.take() {
+                place.1 = Some(run(job));
+            }
+        });
+        let results = places.into_iter().filter_map(|place| {
+            let place = place.into_inner();
+            place.unwrap_or_else(PoisonError::into_inner).1
+        });
+        results.collect()
     }
 
     /// Runs every job.

@@ -1,6 +1,7 @@
 //! Fast because magnitudes of bf16 order like their bits (the maximum is one of i16), and because
 //! rounding to an integer is one addition: 1.5 * 2^23 leaves the integer in the low bits.
 
+use crate::level::per_level;
 use crate::pool::Pool;
 use crate::vector::widen;
 use layerlet_core::memory::Memory;
@@ -11,29 +12,31 @@ const MAGIC: f32 = 12_582_912.0;
 const INFINITY_BITS: i16 = 0x7f80;
 const FLOOR: f32 = 1e-10;
 
-/// Codes of one row, and its scale.
-pub fn quantize_row<C: From<i8>>(x: &[bf16], codes: &mut [C]) -> f32 {
-    let bits = x
-        .iter()
-        .fold(0i16, |m, x| m.max((x.to_bits() & 0x7fff) as i16));
-    let absmax = widen(bf16::from_bits(bits as u16));
-    if bits >= INFINITY_BITS || absmax < FLOOR {
-        codes.fill_with(|| C::from(0));
-        return if bits >= INFINITY_BITS {
-            f32::NAN
-        } else {
-            FLOOR / 127.0
-        };
+per_level! {
+    /// Codes of one row, and its scale.
+    pub fn quantize_row(x: &[bf16], codes: &mut [i8]) -> f32 {
+        let bits = x
+            .iter()
+            .fold(0i16, |m, x| m.max((x.to_bits() & 0x7fff) as i16));
+        let absmax = widen(bf16::from_bits(bits as u16));
+        if bits >= INFINITY_BITS || absmax < FLOOR {
+            codes.fill(0);
+            return if bits >= INFINITY_BITS {
+                f32::NAN
+            } else {
+                FLOOR / 127.0
+            };
+        }
+        let scale = absmax / 127.0;
+        let inverse = 1.0 / scale;
+        for (code, &x) in codes.iter_mut().zip(x) {
+            let rounded = (widen(x) * inverse + MAGIC)
+                .to_bits()
+                .wrapping_sub(MAGIC.to_bits()) as i32;
+            *code = rounded.clamp(-127, 127) as i8;
+        }
+        scale
     }
-    let scale = absmax / 127.0;
-    let inverse = 1.0 / scale;
-    for (code, &x) in codes.iter_mut().zip(x) {
-        let rounded = (widen(x) * inverse + MAGIC)
-            .to_bits()
-            .wrapping_sub(MAGIC.to_bits()) as i32;
-        *code = C::from(rounded.clamp(-127, 127) as i8);
-    }
-    scale
 }
 
 /// The operation.
@@ -50,7 +53,7 @@ pub fn run(op: &QuantizeRows, pool: &Pool, memory: &mut Memory<'_>) {
     pool.each(work, jobs, |(x, (codes, scale))| {
         let rows = x.chunks_exact(k).zip(codes.chunks_exact_mut(k));
         for ((x, codes), scale) in rows.zip(scale) {
-            *scale = quantize_row(x, codes);
+            *scale = quantize_row(pool.level, x, codes);
         }
     });
     memory.put(op.codes, codes);

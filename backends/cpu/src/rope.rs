@@ -1,6 +1,7 @@
 //! Fast because the halves that rotate against each other are two contiguous slices, and a row's
 //! cosines and sines serve all its heads.
 
+use crate::level::{Level, per_level};
 use crate::pool::Pool;
 use crate::vector::widen;
 use layerlet_core::launch::{LaunchError, Operation};
@@ -19,11 +20,17 @@ pub struct Angles<'a> {
 
 impl Angles<'_> {
     /// Rotates one head in place.
-    pub fn rotate(&self, position: u32, head: &mut [bf16]) {
+    pub fn rotate(&self, level: Level, position: u32, head: &mut [bf16]) {
         let row = &self.table[position as usize * 2 * self.half..][..2 * self.half];
         let (cos, sin) = row.split_at(self.half);
         let (a, rest) = head.split_at_mut(self.half);
-        for (((a, b), &cos), &sin) in a.iter_mut().zip(rest).zip(cos).zip(sin) {
+        rotate_halves(level, a, &mut rest[..cos.len()], cos, sin);
+    }
+}
+
+per_level! {
+    fn rotate_halves(a: &mut [bf16], b: &mut [bf16], cos: &[bf16], sin: &[bf16]) {
+        for (((a, b), &cos), &sin) in a.iter_mut().zip(b).zip(cos).zip(sin) {
             let (x, y, cos, sin) = (widen(*a), widen(*b), widen(cos), widen(sin));
             *a = round_bf16(x * cos - y * sin);
             *b = round_bf16(y * cos + x * sin);
@@ -48,7 +55,7 @@ pub fn run(op: &Rope, pool: &Pool, memory: &mut Memory<'_>) -> Result<(), Launch
     pool.rows(2 * width, &mut out, width, |row, out| {
         out.copy_from_slice(&x[row * width..][..width]);
         for head in out.chunks_exact_mut(op.head_dim) {
-            angles.rotate(positions[row], head);
+            angles.rotate(pool.level, positions[row], head);
         }
     });
     memory.put(op.out, out);

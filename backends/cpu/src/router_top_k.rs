@@ -2,6 +2,7 @@
 //! that order as the logits do.
 
 use crate::argmax::order;
+use crate::level::{Level, per_level};
 use crate::pool::Pool;
 use crate::vector::{sum, widen};
 use layerlet_core::NONE;
@@ -21,7 +22,7 @@ struct Router {
 
 impl Router {
     /// Routes of one row.
-    fn route(&mut self, logits: &[bf16], ids: &mut [u32], weights: &mut [f32]) {
+    fn route(&mut self, level: Level, logits: &[bf16], ids: &mut [u32], weights: &mut [f32]) {
         self.keys.clear();
         self.keys.extend(logits.iter().map(|&l| order(l)));
         let best = self.best();
@@ -29,12 +30,8 @@ impl Router {
             nan if nan.is_nan() => f32::NEG_INFINITY,
             max => max,
         };
-        self.weights.clear();
-        self.weights.extend(logits.iter().map(|&l| {
-            let weight = exp(widen(l) - max);
-            if widen(l).is_nan() { 0.0 } else { weight }
-        }));
-        let total = sum(&self.weights);
+        self.weights.resize(logits.len(), 0.0);
+        let total = softmax_terms(level, logits, max, &mut self.weights);
         for (id, weight) in ids.iter_mut().zip(&mut *weights) {
             let best = self.best();
             self.keys[best] = TAKEN;
@@ -49,6 +46,17 @@ impl Router {
     fn best(&self) -> usize {
         let best = self.keys.iter().fold(TAKEN, |best, &key| best.max(key));
         self.keys.iter().position(|&key| key == best).unwrap_or(0)
+    }
+}
+
+per_level! {
+    /// Unnormalised probabilities, and their sum. NaN counts as nothing.
+    fn softmax_terms(logits: &[bf16], max: f32, terms: &mut [f32]) -> f32 {
+        for (term, &l) in terms.iter_mut().zip(logits) {
+            let e = exp(widen(l) - max);
+            *term = if widen(l).is_nan() { 0.0 } else { e };
+        }
+        sum(terms)
     }
 }
 
@@ -74,7 +82,8 @@ pub fn route_rows(
                 ids.fill(NONE);
                 weights.fill(0.0);
             } else {
-                router.route(&logits[row * experts..][..experts], ids, weights);
+                let logits = &logits[row * experts..][..experts];
+                router.route(pool.level, logits, ids, weights);
             }
         }
     });

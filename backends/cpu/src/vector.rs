@@ -1,5 +1,8 @@
 //! The few inner loops that everything else is made of, written so that the compiler turns them
 //! into vector code: 32 accumulators beside each other are the contract's 32 lanes.
+//!
+//! All are `#[inline(always)]`, so that a function made by `per_level!` compiles them with its
+//! instructions.
 
 use layerlet_core::numerics::{LANES, bf16, tree_sum};
 
@@ -10,8 +13,19 @@ pub fn widen(x: bf16) -> f32 {
 }
 
 /// Widens a row.
-pub fn widen_row(x: &[bf16], out: &mut Vec<f32>) {
-    out.extend(x.iter().map(|&x| widen(x)));
+#[inline(always)]
+pub fn widen_row(x: &[bf16], out: &mut [f32]) {
+    for (out, &x) in out.iter_mut().zip(x) {
+        *out = widen(x);
+    }
+}
+
+/// Appends a widened row.
+#[inline(always)]
+pub fn push_widened(x: &[bf16], out: &mut Vec<f32>) {
+    let start = out.len();
+    out.resize(start + x.len(), 0.0);
+    widen_row(x, &mut out[start..]);
 }
 
 /// Sum over `0..n` in lane order of terms that two slices give.
@@ -32,50 +46,52 @@ fn lane_fold<A, B>(a: &[A], b: &[B], term: impl Fn(&A, &B) -> f32) -> f32 {
 }
 
 /// Dot product in lane order of a widened row and a bf16 row.
+#[inline(always)]
 pub fn dot(x: &[f32], w: &[bf16]) -> f32 {
     lane_fold(x, w, |x, &w| x * widen(w))
 }
 
+/// Dot products in lane order of two widened rows with a third.
+#[inline(always)]
+pub fn dot_two(x: [&[f32]; 2], w: &[f32]) -> [f32; 2] {
+    let mut lanes = [[0.0f32; LANES]; 2];
+    let (w_chunks, w_tail) = w.as_chunks::<LANES>();
+    let chunks = x[0]
+        .as_chunks::<LANES>()
+        .0
+        .iter()
+        .zip(x[1].as_chunks::<LANES>().0);
+    for (w, (x0, x1)) in w_chunks.iter().zip(chunks) {
+        for j in 0..LANES {
+            lanes[0][j] += x0[j] * w[j];
+            lanes[1][j] += x1[j] * w[j];
+        }
+    }
+    let done = w.len() - w_tail.len();
+    for (lanes, x) in lanes.iter_mut().zip(x) {
+        for (lane, (x, w)) in lanes.iter_mut().zip(x[done..].iter().zip(w_tail)) {
+            *lane += x * w;
+        }
+    }
+    lanes.map(tree_sum)
+}
+
 /// Sum in lane order.
+#[inline(always)]
 pub fn sum(x: &[f32]) -> f32 {
     lane_fold(x, x, |x, _| *x)
 }
 
 /// Sum of squares in lane order.
+#[inline(always)]
 pub fn sum_of_squares(x: &[f32]) -> f32 {
     lane_fold(x, x, |x, _| x * x)
 }
 
 /// Sum of squares in lane order of a bf16 row.
+#[inline(always)]
 pub fn sum_of_squares_bf16(x: &[bf16]) -> f32 {
     lane_fold(x, x, |&x, _| widen(x) * widen(x))
-}
-
-/// Exact dot products of one weight row with `R` rows of codes: the codes are 16 bits wide already,
-/// so that the loop is multiply-add of i16 pairs into i32.
-pub fn dot_codes<const R: usize>(rows: [&[i16]; R], w: &[i8]) -> [i32; R] {
-    const STEP: usize = 64;
-    let mut acc = [0i32; R];
-    let (chunks, tail) = w.as_chunks::<STEP>();
-    for (i, w) in chunks.iter().enumerate() {
-        let w: [i16; STEP] = std::array::from_fn(|j| i16::from(w[j]));
-        for (acc, x) in acc.iter_mut().zip(rows) {
-            let x = &x[i * STEP..][..STEP];
-            *acc += x
-                .iter()
-                .zip(&w)
-                .map(|(&x, &w)| i32::from(x) * i32::from(w))
-                .sum::<i32>();
-        }
-    }
-    let done = chunks.len() * STEP;
-    for (acc, x) in acc.iter_mut().zip(rows) {
-        let tail = x[done..].iter().zip(tail);
-        *acc += tail
-            .map(|(&x, &w)| i32::from(x) * i32::from(w))
-            .sum::<i32>();
-    }
-    acc
 }
 
 /// Columns that [`column_sum`] carries beside each other.
@@ -83,28 +99,34 @@ pub const COLUMNS: usize = 16;
 
 /// `out[c]` = sum in lane order over rows `0..n` of `term(row)[c]`: the lanes are rows here, the
 /// vector registers hold columns.
+///
+/// Lanes come in the order in which the tree joins them, so that five partial sums are all there is
+/// to keep.
 #[inline(always)]
 pub fn column_sum(n: usize, mut term: impl FnMut(usize) -> [f32; COLUMNS]) -> [f32; COLUMNS] {
-    let mut lanes = [[0.0f32; COLUMNS]; LANES];
-    for (lane, sum) in lanes.iter_mut().enumerate() {
+    const LEVELS: usize = LANES.trailing_zeros() as usize;
+    let mut waiting = [[0.0f32; COLUMNS]; LEVELS];
+    let mut joined = [0.0f32; COLUMNS];
+    for leaf in 0..LANES {
+        let lane = leaf.reverse_bits() >> (usize::BITS as usize - LEVELS);
+        joined = [0.0; COLUMNS];
         let mut row = lane;
         while row < n {
             let term = term(row);
             for c in 0..COLUMNS {
-                sum[c] += term[c];
+                joined[c] += term[c];
             }
             row += LANES;
         }
-    }
-    let mut stride = LANES / 2;
-    while stride > 0 {
-        let (low, high) = lanes.split_at_mut(stride);
-        for (low, high) in low.iter_mut().zip(high) {
+        let joins = leaf.trailing_ones() as usize;
+        for waiting in &waiting[..joins] {
             for c in 0..COLUMNS {
-                low[c] += high[c];
+                joined[c] = waiting[c] + joined[c];
             }
         }
-        stride /= 2;
+        if joins < LEVELS {
+            waiting[joins] = joined;
+        }
     }
-    lanes[0]
+    joined
 }

@@ -1,6 +1,7 @@
 //! Fast because the expert rows of a token are added row by row into one f32 row that stays in the
 //! nearest cache, in slot order, and are rounded once at the end.
 
+use crate::level::{Level, per_level};
 use crate::pool::Pool;
 use crate::vector::widen;
 use layerlet_core::NONE;
@@ -9,8 +10,23 @@ use layerlet_core::memory::Memory;
 use layerlet_core::numerics::{bf16, round_bf16};
 use layerlet_core::ops::WeightedGather;
 
+per_level! {
+    fn add_weighted(weight: f32, y: &[bf16], sum: &mut [f32]) {
+        for (sum, &y) in sum.iter_mut().zip(y) {
+            *sum += weight * widen(y);
+        }
+    }
+
+    fn round_row(sum: &[f32], out: &mut [bf16]) {
+        for (out, &sum) in out.iter_mut().zip(sum) {
+            *out = round_bf16(sum);
+        }
+    }
+}
+
 /// Weighted sum of the rows that `experts` yields in slot order.
 pub fn weighted_sum<'a>(
+    level: Level,
     experts: impl Iterator<Item = (f32, &'a [bf16])>,
     sum: &mut Vec<f32>,
     out: &mut [bf16],
@@ -18,13 +34,9 @@ pub fn weighted_sum<'a>(
     sum.clear();
     sum.resize(out.len(), 0.0);
     for (weight, y) in experts {
-        for (sum, &y) in sum.iter_mut().zip(y) {
-            *sum += weight * widen(y);
-        }
+        add_weighted(level, weight, y, sum);
     }
-    for (out, &sum) in out.iter_mut().zip(&*sum) {
-        *out = round_bf16(sum);
-    }
+    round_row(level, sum, out);
 }
 
 /// The operation.
@@ -45,7 +57,7 @@ pub fn run(op: &WeightedGather, pool: &Pool, memory: &mut Memory<'_>) -> Result<
             .zip(&weights[slots])
             .filter(|(row, _)| **row != NONE)
             .map(|(&row, &weight)| (weight, &y[row as usize * width..][..width]));
-        weighted_sum(experts, &mut Vec::new(), out);
+        weighted_sum(pool.level, experts, &mut Vec::new(), out);
     });
     memory.put(op.out, out);
     Ok(())

@@ -11,7 +11,7 @@ use super::bf16;
 pub const LANES: usize = 32;
 
 /// Folds the lane sums: the second half of every reduction.
-#[inline]
+#[inline(always)]
 pub fn tree_sum(mut lanes: [f32; LANES]) -> f32 {
     let mut stride = LANES / 2;
     while stride > 0 {
@@ -25,7 +25,7 @@ pub fn tree_sum(mut lanes: [f32; LANES]) -> f32 {
 
 /// Sums the terms in lane order. A skipped element and a +0.0 give the same bits, because a lane
 /// starts at +0.0 and can never become -0.0: kernels may pad with zeros.
-#[inline]
+#[inline(always)]
 pub fn lane_sum(terms: impl IntoIterator<Item = f32>) -> f32 {
     let mut lanes = [0.0f32; LANES];
     for (i, term) in terms.into_iter().enumerate() {
@@ -60,14 +60,14 @@ pub fn lane_sum_rows<'a, E: Copy + Into<f32> + 'a>(
 }
 
 /// Dot product in lane order: each product is rounded, then added.
-#[inline]
+#[inline(always)]
 pub fn lane_dot(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     lane_sum(a.iter().zip(b).map(|(&a, &b)| a * b))
 }
 
 /// [`lane_dot`] of bf16 operands, widened to f32 (exactly) before the product.
-#[inline]
+#[inline(always)]
 pub fn lane_dot_bf16(a: &[bf16], b: &[bf16]) -> f32 {
     assert_eq!(a.len(), b.len());
     let mut lanes = [0.0f32; LANES];

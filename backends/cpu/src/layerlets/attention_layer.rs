@@ -2,6 +2,7 @@
 //! thread that attends with them, and keys on their way into the cache.
 
 use super::stages::find;
+use crate::level::Level;
 use crate::paged_attention::Context;
 use crate::pool::Pool;
 use crate::rms_norm::rms_norm_row;
@@ -51,10 +52,11 @@ struct Heads<'a> {
     x: &'a [bf16],
     weight: &'a [f32],
     angles: Angles<'a>,
+    level: Level,
 }
 
 impl<'a> Heads<'a> {
-    fn of(norm: &'a RmsNorm, rope: &Rope, memory: &'a Memory<'_>) -> Self {
+    fn of(level: Level, norm: &'a RmsNorm, rope: &Rope, memory: &'a Memory<'_>) -> Self {
         let [_, _, half] = memory.dims(rope.table);
         Heads {
             norm,
@@ -64,6 +66,7 @@ impl<'a> Heads<'a> {
                 table: memory.get(rope.table),
                 half,
             },
+            level,
         }
     }
 
@@ -72,13 +75,20 @@ impl<'a> Heads<'a> {
         let width = self.weight.len();
         for (i, out) in out.chunks_exact_mut(width).enumerate() {
             let x = &self.x[(first + i) * self.norm.stride..][..width];
-            rms_norm_row(x, self.weight, self.norm.eps, self.norm.offset, out);
+            rms_norm_row(
+                self.level,
+                x,
+                self.weight,
+                self.norm.eps,
+                self.norm.offset,
+                out,
+            );
         }
     }
 
     fn rotate(&self, position: u32, heads: &mut [bf16]) {
         for head in heads.chunks_exact_mut(self.weight.len()) {
-            self.angles.rotate(position, head);
+            self.angles.rotate(self.level, position, head);
         }
     }
 }
@@ -114,7 +124,7 @@ pub fn run(fused: &Fused, pool: &Pool, memory: &mut Memory<'_>) -> Option<()> {
 
     let mut out = memory.take(stages.attention.out);
     let context = Context::of(stages.attention, memory);
-    let heads = Heads::of(stages.q_norm, stages.q_rope, memory);
+    let heads = Heads::of(pool.level, stages.q_norm, stages.q_rope, memory);
     let positions = memory.get(stages.append.positions);
     let row_heads = q_width / heads.weight.len();
     context.run(pool, &mut out, |row, key_head, queries| {
@@ -136,7 +146,7 @@ fn rows_of(
     memory: &mut Memory<'_>,
 ) -> Vec<bf16> {
     let mut rows = vec![bf16::ZERO; memory.get(rope.positions).len() * width];
-    let heads = Heads::of(norm, rope, memory);
+    let heads = Heads::of(pool.level, norm, rope, memory);
     let row_heads = width / heads.weight.len();
     pool.rows(3 * width, &mut rows, width, |row, out| {
         heads.normalise(row * row_heads, out);
@@ -144,7 +154,7 @@ fn rows_of(
     if keep {
         memory.get_mut(norm.out).copy_from_slice(&rows);
     }
-    let heads = Heads::of(norm, rope, memory);
+    let heads = Heads::of(pool.level, norm, rope, memory);
     let positions = memory.get(rope.positions);
     pool.rows(width, &mut rows, width, |row, out| {
         heads.rotate(positions[row], out)

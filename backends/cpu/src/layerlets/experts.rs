@@ -4,6 +4,7 @@
 
 use super::stages::{MlpStages, Source, WeightBufs, find, grouped};
 use crate::expert_prologue::Routes;
+use crate::level::Level;
 use crate::linear::{Input, TILE_ROWS, Weights, project};
 use crate::pool::Pool;
 use crate::quantize_rows::quantize_row;
@@ -111,11 +112,12 @@ impl<'a> Rows<'a> {
 
 impl RowsFor<'_> {
     /// Some of the rows, for the inner loops.
-    pub fn input(&self, k: usize, rows: impl Iterator<Item = usize>) -> Input {
+    pub fn input(&self, level: Level, k: usize, rows: impl Iterator<Item = usize>) -> Input {
         match self {
-            RowsFor::Bf16(x) => Input::widen(rows.map(|row| &x[row * k..][..k])),
+            RowsFor::Bf16(x) => Input::widen(level, rows.map(|row| &x[row * k..][..k])),
             RowsFor::Codes(codes, scales) => {
-                Input::codes(rows.map(|row| (&codes[row * k..][..k], scales[row])))
+                let rows = rows.map(|row| (&codes[row * k..][..k], scales[row]));
+                Input::codes(level, k, rows)
             }
         }
     }
@@ -129,7 +131,7 @@ fn quantize_all(pool: &Pool, x: &[bf16], rows: usize, k: usize) -> (Vec<i8>, Vec
         .zip(x.chunks_exact(k))
         .collect();
     pool.each(x.len(), jobs, |((codes, scale), x)| {
-        *scale = quantize_row(x, codes)
+        *scale = quantize_row(pool.level, x, codes)
     });
     (codes, scales)
 }
@@ -171,22 +173,22 @@ impl<'a> Mlp<'a> {
         }
     }
 
-    fn run(&self, input: &Input, out: &mut [&mut [bf16]]) -> Inner {
+    fn run(&self, level: Level, input: &Input, out: &mut [&mut [bf16]]) -> Inner {
         let (rows, inner) = (out.len(), self.inner);
         let mut gate_up = vec![bf16::ZERO; rows * 2 * inner];
         let mut up_rows: Vec<&mut [bf16]> = gate_up.chunks_exact_mut(2 * inner).collect();
-        project(self.up, input, self.k, 0..2 * inner, &mut up_rows);
+        project(level, self.up, input, self.k, 0..2 * inner, &mut up_rows);
         let mut activated = vec![bf16::ZERO; rows * inner];
         let halves = gate_up.chunks_exact(2 * inner);
         for (gate_up, activated) in halves.zip(activated.chunks_exact_mut(inner)) {
-            silu_mul_row(gate_up, activated);
+            silu_mul_row(level, gate_up, activated);
         }
         let activated_rows = activated.chunks_exact(inner);
         let input = match self.down {
-            Weights::Bf16(_) => Input::widen(activated_rows),
-            Weights::W8A8(..) => Input::quantize(activated_rows),
+            Weights::Bf16(_) => Input::widen(level, activated_rows),
+            Weights::W8A8(..) => Input::quantize(level, inner, activated_rows),
         };
-        project(self.down, &input, inner, 0..self.n, out);
+        project(level, self.down, &input, inner, 0..self.n, out);
         Inner {
             gate_up,
             activated,
@@ -279,9 +281,9 @@ pub fn shared_jobs<'a, 'y>(
 }
 
 impl Job<'_, '_> {
-    pub fn run(mut self, keep: bool) -> Option<Kept> {
-        let input = self.rows.input(self.mlp.k, self.tokens.into_iter());
-        let inner = self.mlp.run(&input, &mut self.out);
+    pub fn run(mut self, level: Level, keep: bool) -> Option<Kept> {
+        let input = self.rows.input(level, self.mlp.k, self.tokens.into_iter());
+        let inner = self.mlp.run(level, &input, &mut self.out);
         keep.then_some(Kept {
             part: self.part,
             first: self.first,
@@ -306,13 +308,20 @@ pub fn store_inner(stages: &MlpStages, part: Part, kept: &[Kept], memory: &mut M
 }
 
 /// Weighted sum of a token's expert rows.
-pub fn gather(routes: &Routes, weights: &[f32], token: usize, y: &[bf16], out: &mut [bf16]) {
+pub fn gather(
+    level: Level,
+    routes: &Routes,
+    weights: &[f32],
+    token: usize,
+    y: &[bf16],
+    out: &mut [bf16],
+) {
     let (k, width) = (weights.len(), out.len());
     let slots = routes.row_of_slot[token * k..][..k].iter().zip(weights);
     let experts = slots
         .filter(|(row, _)| **row != NONE)
         .map(|(&row, &weight)| (weight, &y[row as usize * width..][..width]));
-    weighted_sum(experts, &mut Vec::new(), out);
+    weighted_sum(level, experts, &mut Vec::new(), out);
 }
 
 /// Stores routes and expert rows where they are to be kept. Rows past the last pair are zero rows,
@@ -336,7 +345,7 @@ pub fn store_routed(
         memory.get_mut(op.codes).fill(0);
         memory
             .get_mut(op.scale)
-            .fill(quantize_row::<i8>(&[], &mut []));
+            .fill(quantize_row(Level::PORTABLE, &[], &mut []));
     }
     memory.get_mut(stages.gather.y)[..y.len()].copy_from_slice(y);
     store_inner(&stages.mlp, Part::Routed, kept, memory);

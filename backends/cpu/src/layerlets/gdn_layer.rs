@@ -7,6 +7,7 @@ use crate::causal_conv1d::{self, Taps, supports};
 use crate::delta_gates::gates;
 use crate::gated_delta_rule::{self, CHUNK, Heads, Job, Keys, ValueRows, jobs};
 use crate::gated_rms_norm::gated_rms_norm_row;
+use crate::level::Level;
 use crate::pool::Pool;
 use crate::state_slots::inert_rows;
 use layerlet_core::launch::Fused;
@@ -53,6 +54,7 @@ struct Inputs<'a> {
     gate: &'a [bf16],
     norm_weight: &'a [f32],
     norm_eps: f32,
+    level: Level,
 }
 
 /// A chunk of rows of one key head between the stages.
@@ -100,6 +102,7 @@ pub fn run(fused: &Fused, pool: &Pool, memory: &mut Memory<'_>) -> Option<()> {
         gate: memory.get(stages.norm.gate),
         norm_weight: memory.get(stages.norm.weight),
         norm_eps: stages.norm.eps,
+        level: pool.level,
     };
     let live: usize = slots.sequences.iter().map(|s| s.rows.len()).sum();
     let work = live * (heads.work() + channels * (width + 16));
@@ -158,7 +161,8 @@ impl Inputs<'_> {
         for (row, mut qkv) in rows.clone().zip(chunk.qkv.chunks_exact_mut(width)) {
             for channels in parts.clone() {
                 let (part, rest) = qkv.split_at_mut(channels.len());
-                self.taps.convolve(self.conv_weight, row, channels, part);
+                self.taps
+                    .convolve(self.level, self.conv_weight, row, channels, part);
                 qkv = rest;
             }
             let heads = head * group..(head + 1) * group;
@@ -186,6 +190,7 @@ impl Inputs<'_> {
         let mut keys = Keys::default();
         for row in &rows {
             keys.push(
+                self.level,
                 &row[..dk],
                 &row[dk..2 * dk],
                 self.rule.l2_eps,
@@ -204,7 +209,7 @@ impl Inputs<'_> {
             let out = chunk.out.chunks_exact_mut(group * dv);
             let mut out: Vec<&mut [bf16]> = out.map(|row| &mut row[g * dv..][..dv]).collect();
             job.states
-                .recur(self.heads, g, &keys, &values, last, &mut out);
+                .recur(self.level, self.heads, g, &keys, &values, last, &mut out);
         }
         job.states.next_chunk();
     }
@@ -217,7 +222,7 @@ impl Inputs<'_> {
         let heads = chunk.out[i * width..][..width].chunks_exact(dv);
         let gates = self.gate[gate..][..width].chunks_exact(dv);
         for ((out, x), gate) in out.chunks_exact_mut(dv).zip(heads).zip(gates) {
-            gated_rms_norm_row(x, gate, self.norm_weight, self.norm_eps, out);
+            gated_rms_norm_row(self.level, x, gate, self.norm_weight, self.norm_eps, out);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::stages::find;
 use crate::argmax::{NAN_ORDER, order};
+use crate::level::Level;
 use crate::linear::{Input, TILE_ROWS, Weights, project};
 use crate::pool::Pool;
 use layerlet_core::NONE;
@@ -60,8 +61,9 @@ pub fn run(fused: &Fused, pool: &Pool, memory: &mut Memory<'_>) -> Option<()> {
             .iter()
             .map(|&r| &x[out_rows[r] as usize * k..][..k]);
         search(
+            pool.level,
             weights,
-            &Input::widen(inputs),
+            &Input::widen(pool.level, inputs),
             k,
             rows,
             columns,
@@ -101,6 +103,7 @@ pub fn run(fused: &Fused, pool: &Pool, memory: &mut Memory<'_>) -> Option<()> {
 }
 
 fn search(
+    level: Level,
     weights: Weights<'_>,
     input: &Input,
     k: usize,
@@ -123,7 +126,7 @@ fn search(
         strip.clear();
         strip.resize(found.best.len() * at.len(), bf16::ZERO);
         let mut out: Vec<&mut [bf16]> = strip.chunks_exact_mut(at.len()).collect();
-        project(weights, input, k, at.clone(), &mut out);
+        project(level, weights, input, k, at.clone(), &mut out);
         for (best, logits) in found.best.iter_mut().zip(strip.chunks_exact(at.len())) {
             for (token, &logit) in at.clone().zip(logits) {
                 if order(logit) > best.order {

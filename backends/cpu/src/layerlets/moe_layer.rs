@@ -97,7 +97,7 @@ fn forward(
         let view = rows.view(&linear.source, memory);
         let weights = linear.weights.get(memory);
         crate::linear::linear(pool, weights, linear.k, linear.n, &mut out, |rows| {
-            view.input(linear.k, rows)
+            view.input(pool.level, linear.k, rows)
         });
         out
     };
@@ -128,14 +128,21 @@ fn forward(
     let mut jobs = shared_jobs(shared_mlp, &shared_rows, &mut shared);
     jobs.extend(expert_jobs(routed_mlp, &routed_rows, &routes, k, &mut y));
     let work = routes.slot_of_row.len() * routed_mlp.work() + gate.len() * shared_mlp.work();
-    let inner = pool.map(work, jobs, |job| job.run(keep));
+    let inner = pool.map(work, jobs, |job| job.run(pool.level, keep));
 
     let rows_out: Vec<_> = out.chunks_exact_mut(width).enumerate().collect();
     let routed = pool.map((k + 4) * shared.len(), rows_out, |(token, out)| {
         let mut routed = vec![bf16::ZERO; width];
-        gather(&routes, &weights[token * k..][..k], token, &y, &mut routed);
+        gather(
+            pool.level,
+            &routes,
+            &weights[token * k..][..k],
+            token,
+            &y,
+            &mut routed,
+        );
         let shared = &shared[token * width..][..width];
-        shared_expert_row(gate[token], shared, &routed, out);
+        shared_expert_row(pool.level, gate[token], shared, &routed, out);
         keep.then_some(routed)
     });
     if !keep {

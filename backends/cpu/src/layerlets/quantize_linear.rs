@@ -34,9 +34,13 @@ pub fn run(fused: &Fused, pool: &Pool, memory: &mut Memory<'_>) -> Option<()> {
         })
         .collect();
     let kept = pool.map(work, jobs, |(i, mut tile)| {
-        let input = Input::quantize(row_slices(x, k, tile.row..tile.row + tile.rows.len()));
+        let input = Input::quantize(
+            pool.level,
+            k,
+            row_slices(x, k, tile.row..tile.row + tile.rows.len()),
+        );
         let at = tile.column..tile.column + tile.rows[0].len();
-        project(weights[i], &input, k, at, &mut tile.rows);
+        project(pool.level, weights[i], &input, k, at, &mut tile.rows);
         let first = fused.keep_intermediates && i == 0 && tile.column == 0;
         first.then_some((tile.row, input))
     });
@@ -70,8 +74,6 @@ pub fn store(op: &QuantizeRows, row: usize, k: usize, input: &Input, memory: &mu
         return;
     };
     memory.get_mut(op.scale)[row..][..scales.len()].copy_from_slice(scales);
-    let out = &mut memory.get_mut(op.codes)[row * k..][..codes.len()];
-    for (out, &code) in out.iter_mut().zip(codes) {
-        *out = code as i8;
-    }
+    let codes = codes.all();
+    memory.get_mut(op.codes)[row * k..][..codes.len()].copy_from_slice(codes);
 }

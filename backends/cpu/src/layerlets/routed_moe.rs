@@ -28,13 +28,20 @@ pub fn run(fused: &Fused, pool: &Pool, memory: &mut Memory<'_>) -> Option<()> {
     let work = routes.slot_of_row.len() * mlp.work();
     let keep = fused.keep_intermediates;
     let kept: Vec<_> = pool
-        .map(work, jobs, |job| job.run(keep))
+        .map(work, jobs, |job| job.run(pool.level, keep))
         .into_iter()
         .flatten()
         .collect();
     let weights = memory.get(stages.gather.weights);
     pool.rows(k * mlp.n, &mut out, mlp.n, |token, out| {
-        gather(&routes, &weights[token * k..][..k], token, &y, out);
+        gather(
+            pool.level,
+            &routes,
+            &weights[token * k..][..k],
+            token,
+            &y,
+            out,
+        );
     });
 
     let quantised = rows.into_quantised();

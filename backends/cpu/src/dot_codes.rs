@@ -1,0 +1,243 @@
+//! Exact dot products of s8 codes: fast because a tile of several rows by several weight rows keeps
+//! all its sums in registers, and because sums of integers may be taken in any order.
+//!
+//! | level | a step | why it is exact |
+//! |---|---|---|
+//! | portable | widened to i16, multiplied in pairs | products of two s8 fit |
+//! | avx2 | `\|w\|` as u8 times `a` with the sign of `w`, pairs in i16 | 2 * 128 * 127 < 2^15, for `a` above -128 |
+//! | avx512-vnni | `w + 128` as u8 times `a`, four terms into i32 | 128 * sum(a) is taken off again, modulo 2^32 |
+//!
+//! A row that holds -128 goes the portable way at the avx2 level (the contract's own codes never do).
+
+use crate::level::{Kind, Level, per_level};
+
+/// Rows of codes for the inner loops, each `width` long.
+#[derive(Default)]
+pub struct Codes {
+    codes: Vec<i8>,
+    /// Sum of each row.
+    sums: Vec<i32>,
+    /// Whether any code is -128.
+    holds_min: bool,
+    width: usize,
+}
+
+impl Codes {
+    /// Room for rows of this width.
+    pub fn new(width: usize) -> Codes {
+        Codes {
+            width,
+            ..Codes::default()
+        }
+    }
+
+    /// Adds a row that `fill` writes.
+    pub fn push<R>(&mut self, level: Level, fill: impl FnOnce(&mut [i8]) -> R) -> R {
+        let start = self.codes.len();
+        self.codes.resize(start + self.width, 0);
+        let result = fill(&mut self.codes[start..]);
+        let (sum, min) = survey(level, &self.codes[start..]);
+        self.sums.push(sum);
+        self.holds_min |= min;
+        result
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.sums.len()
+    }
+
+    /// All rows, one after the other.
+    pub fn all(&self) -> &[i8] {
+        &self.codes
+    }
+
+    fn row(&self, row: usize) -> &[i8] {
+        &self.codes[row * self.width..][..self.width]
+    }
+}
+
+per_level! {
+    /// Sum of a row, and whether it holds -128.
+    fn survey(codes: &[i8]) -> (i32, bool) {
+        let (mut sum, mut min) = (0, 0i8);
+        for &code in codes {
+            sum += i32::from(code);
+            min = min.min(code);
+        }
+        (sum, min == i8::MIN)
+    }
+}
+
+/// Sums of `codes` with each of the weight rows in `weight`, handed out as `(row, weight row, sum)`.
+pub fn dot_codes(level: Level, codes: &Codes, weight: &[i8], store: impl FnMut(usize, usize, i32)) {
+    match level.0 {
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx2 if !codes.holds_min => x86::dot_codes_avx2(level, codes, weight, store),
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx512Vnni => x86::dot_codes_vnni(level, codes, weight, store),
+        _ => dot_pairs(level, codes, weight, store),
+    }
+}
+
+per_level! {
+    fn dot_pairs[F: FnMut(usize, usize, i32)][F](codes: &Codes, weight: &[i8], store: F) {
+        walk::<Pairs, STEP, 4, 1>(codes, weight, store);
+    }
+}
+
+/// Codes of a step of the portable form.
+const STEP: usize = 64;
+
+/// How a level multiplies `B` codes of a row with as many of a weight row.
+trait DotStep<const B: usize>: Copy {
+    /// Partial sums of one pair of rows.
+    type Sums: Copy;
+    /// A step of a weight row, prepared for all rows of the tile.
+    type Weight: Copy;
+    /// What is added to each weight; `BIAS * sum(codes)` is taken off the result.
+    const BIAS: i32;
+
+    fn zero() -> Self::Sums;
+    fn prepare(weight: &[i8; B]) -> Self::Weight;
+    fn add(sums: Self::Sums, weight: Self::Weight, codes: &[i8; B]) -> Self::Sums;
+    fn total(sums: Self::Sums) -> i32;
+    /// Four totals at once, where that is cheaper.
+    #[inline(always)]
+    fn totals(sums: [Self::Sums; 4]) -> [i32; 4] {
+        sums.map(Self::total)
+    }
+}
+
+/// Walks all rows and weight rows in tiles of `R` by `C`; what is left of either goes one by one.
+#[inline(always)]
+fn walk<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
+    codes: &Codes,
+    weight: &[i8],
+    mut store: impl FnMut(usize, usize, i32),
+) {
+    let k = codes.width;
+    if k == 0 {
+        return;
+    }
+    let (rows, columns) = (codes.rows(), weight.len() / k);
+    let column = |c: usize| &weight[c * k..][..k];
+    for c in (0..columns - columns % C).step_by(C) {
+        let weights: [&[i8]; C] = std::array::from_fn(|i| column(c + i));
+        walk_rows::<S, B, R, C>(codes, rows, c, weights, &mut store);
+    }
+    for c in columns - columns % C..columns {
+        walk_rows::<S, B, R, 1>(codes, rows, c, [column(c)], &mut store);
+    }
+}
+
+#[inline(always)]
+fn walk_rows<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
+    codes: &Codes,
+    rows: usize,
+    column: usize,
+    weights: [&[i8]; C],
+    store: &mut impl FnMut(usize, usize, i32),
+) {
+    let whole = rows - rows % R;
+    for row in (0..whole).step_by(R) {
+        tile::<S, B, R, C>(codes, row, column, weights, store);
+    }
+    for row in whole..rows {
+        tile::<S, B, 1, C>(codes, row, column, weights, store);
+    }
+}
+
+#[inline(always)]
+fn tile<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
+    codes: &Codes,
+    row: usize,
+    column: usize,
+    weights: [&[i8]; C],
+    store: &mut impl FnMut(usize, usize, i32),
+) {
+    let k = codes.width;
+    let steps = k / B;
+    let rows: [&[i8]; R] = std::array::from_fn(|r| codes.row(row + r));
+    let row_steps: [&[[i8; B]]; R] = std::array::from_fn(|r| &rows[r].as_chunks().0[..steps]);
+    let weight_steps: [&[[i8; B]]; C] = std::array::from_fn(|c| &weights[c].as_chunks().0[..steps]);
+    let mut sums = [[S::zero(); R]; C];
+    for i in 0..steps {
+        for c in 0..C {
+            let weight = S::prepare(&weight_steps[c][i]);
+            for r in 0..R {
+                sums[c][r] = S::add(sums[c][r], weight, &row_steps[r][i]);
+            }
+        }
+    }
+    let totals = totals::<S, B, R, C>(sums);
+    for c in 0..C {
+        for r in 0..R {
+            let mut total = totals[c][r];
+            for i in steps * B..k {
+                total = total
+                    .wrapping_add((i32::from(weights[c][i]) + S::BIAS) * i32::from(rows[r][i]));
+            }
+            let total = total.wrapping_sub(S::BIAS.wrapping_mul(codes.sums[row + r]));
+            store(row + r, column + c, total);
+        }
+    }
+}
+
+/// Folds the partial sums, four pairs of rows at a time.
+#[inline(always)]
+fn totals<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
+    sums: [[S::Sums; R]; C],
+) -> [[i32; R]; C] {
+    let at = |i: usize| sums[i / R][i % R];
+    let mut totals = [[0; R]; C];
+    let whole = R * C - R * C % 4;
+    for i in (0..whole).step_by(4) {
+        let four = S::totals([at(i), at(i + 1), at(i + 2), at(i + 3)]);
+        for (j, total) in four.into_iter().enumerate() {
+            totals[(i + j) / R][(i + j) % R] = total;
+        }
+    }
+    for i in whole..R * C {
+        totals[i / R][i % R] = S::total(at(i));
+    }
+    totals
+}
+
+/// The form for every processor: i16 products in pairs.
+#[derive(Clone, Copy)]
+struct Pairs;
+
+impl DotStep<STEP> for Pairs {
+    type Sums = i32;
+    type Weight = [i16; STEP];
+    const BIAS: i32 = 0;
+
+    #[inline(always)]
+    fn zero() -> i32 {
+        0
+    }
+
+    #[inline(always)]
+    fn prepare(weight: &[i8; STEP]) -> [i16; STEP] {
+        weight.map(i16::from)
+    }
+
+    #[inline(always)]
+    fn add(sum: i32, weight: [i16; STEP], codes: &[i8; STEP]) -> i32 {
+        let products = weight.iter().zip(codes);
+        sum + products
+            .map(|(&w, &a)| i32::from(w) * i32::from(a))
+            .sum::<i32>()
+    }
+
+    #[inline(always)]
+    fn total(sum: i32) -> i32 {
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86;
