@@ -4,28 +4,37 @@
 use layerlet_core::backend::{Backend, BackendError, DeviceIdentity, Instance};
 use layerlet_core::buffer::BufferTable;
 use layerlet_core::launch::Layerlet;
-use layerlet_cpu::Cpu;
+use layerlet_cpu::{Cpu, Level};
 
 /// A backend in one of its settings. Its identity carries the name of the setting, so that two
 /// settings of one backend are two rows of the table.
 pub struct Candidate {
     /// Name in the table: the backend's, and the setting where it is not the usual one.
-    pub name: &'static str,
+    pub name: String,
     /// SHA-256 of the kernels, or of the build that holds them.
     pub kernel: &'static str,
     backend: Box<dyn Backend>,
 }
 
 impl Candidate {
-    /// The CPU backend, as it is used, and with every launch shared out among more threads than it is
-    /// worth, however small: cuts between threads must not show.
+    /// The CPU backend as it is used, with every launch shared out among more threads than it is worth,
+    /// however small (cuts between threads must not show), and with narrower instructions than this
+    /// processor has.
     pub fn cpu() -> Vec<Candidate> {
-        let settings = [
-            ("cpu", Cpu::new()),
-            ("cpu, 3 threads", Cpu::with_threads(3).inline_below(0)),
+        let usual = [
+            ("cpu".into(), Cpu::new()),
+            (
+                "cpu, 3 threads".into(),
+                Cpu::with_threads(3).inline_below(0),
+            ),
         ];
+        let levels = Level::available().into_iter().rev().skip(1);
+        let narrower = levels.map(|level| {
+            let cpu = Cpu::with_threads(2).inline_below(0).at_level(level);
+            (format!("cpu, {}", level.name()), cpu)
+        });
+        let settings = usual.into_iter().chain(narrower);
         settings
-            .into_iter()
             .map(|(name, cpu)| Candidate {
                 name,
                 kernel: layerlet_cpu::BUILD_DIGEST,
@@ -43,7 +52,7 @@ impl Candidate {
 impl Backend for Candidate {
     fn identity(&self) -> DeviceIdentity {
         DeviceIdentity {
-            backend: self.name.into(),
+            backend: self.name.clone(),
             ..self.backend.identity()
         }
     }

@@ -38,13 +38,14 @@ per_level! {
 
 /// The operation.
 pub fn run(op: &Argmax, pool: &Pool, memory: &mut Memory<'_>) {
+    let level = pool.level;
     let mut tokens = memory.take(op.tokens);
     let [_, width] = memory.dims(op.logits);
     let (logits, out_rows) = (memory.get(op.logits), memory.get(op.out_rows));
     pool.rows(width, &mut tokens, 1, |row, token| {
         token[0] = match out_rows[row] {
             NONE => NONE,
-            _ => argmax_row(pool.level, &logits[row * width..][..width]),
+            _ => argmax_row(level, &logits[row * width..][..width]),
         };
     });
     memory.put(op.tokens, tokens);

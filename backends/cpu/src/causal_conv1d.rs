@@ -1,14 +1,17 @@
 //! Fast because channels lie beside each other: with the number of taps known to the compiler, taps
 //! and SiLU of many channels are one straight line of vector code.
 
+use crate::arena::{Bump, zeros};
 use crate::level::{Level, per_level};
 use crate::linear::linear_tiles;
 use crate::pool::Pool;
+use crate::state_slots::Slots;
 use crate::vector::widen;
+use layerlet_core::NONE;
 use layerlet_core::launch::{LaunchError, Operation};
 use layerlet_core::memory::Memory;
 use layerlet_core::numerics::{bf16, round_bf16, silu};
-use layerlet_core::ops::{CausalConv1d, StateSlots};
+use layerlet_core::ops::CausalConv1d;
 use std::ops::Range;
 
 /// The inputs of a step with what came before them.
@@ -16,29 +19,29 @@ pub struct Taps<'a> {
     x: &'a [bf16],
     channels: usize,
     width: usize,
-    slots: &'a StateSlots,
+    slots: Slots<'a>,
     /// Sequence of each row.
-    sequence: Vec<Option<usize>>,
+    sequence: &'a [Option<usize>],
     /// The `width - 1` inputs before the first row of each sequence.
-    history: Vec<bf16>,
+    history: &'a [bf16],
 }
 
 impl<'a> Taps<'a> {
     /// Copies the histories, because the slots that hold them may be written in this step.
     pub fn new(
+        arena: &'a Bump,
         x: &'a [bf16],
-        channels: usize,
-        width: usize,
-        slots: &'a StateSlots,
+        (channels, width): (usize, usize),
+        slots: Slots<'a>,
         state: &[bf16],
     ) -> Self {
         let slot_len = (width - 1) * channels;
-        let mut history = Vec::with_capacity(slots.sequences.len() * slot_len);
-        let mut sequence = vec![None; slots.writes.len()];
+        let history = zeros(arena, slots.sequences.len() * slot_len);
+        let sequence = arena.alloc_slice_fill_copy(slots.writes.len(), None);
         for (s, own) in slots.sequences.iter().enumerate() {
-            match own.read {
-                None => history.resize(history.len() + slot_len, bf16::ZERO),
-                Some(slot) => history.extend_from_slice(&state[slot * slot_len..][..slot_len]),
+            if let Some(slot) = own.read {
+                let history = &mut history[s * slot_len..][..slot_len];
+                history.copy_from_slice(&state[slot * slot_len..][..slot_len]);
             }
             sequence[own.rows.clone()].fill(Some(s));
         }
@@ -65,7 +68,7 @@ impl<'a> Taps<'a> {
             None => (self.x, row - back),
             Some(before) => {
                 let last = (sequence + 1) * (self.width - 1) - 1;
-                (&*self.history, last - before)
+                (self.history, last - before)
             }
         };
         &rows[index * self.channels..][..self.channels]
@@ -108,9 +111,9 @@ impl<'a> Taps<'a> {
     /// Leaves behind the state after every row that wants it.
     pub fn store(&self, state: &mut [bf16]) {
         let kept = self.width - 1;
-        for (row, slot) in self.slots.writes.iter().enumerate() {
-            let Some(slot) = slot else { continue };
-            let slot = &mut state[slot * kept * self.channels..];
+        let writes = self.slots.writes.iter().enumerate();
+        for (row, &slot) in writes.filter(|(_, slot)| **slot != NONE) {
+            let slot = &mut state[slot as usize * kept * self.channels..];
             for (i, out) in slot.chunks_exact_mut(self.channels).take(kept).enumerate() {
                 out.copy_from_slice(self.back(row, kept - 1 - i));
             }
@@ -137,11 +140,11 @@ pub fn supports(width: usize) -> bool {
     (2..=8).contains(&width)
 }
 
-/// The checked slots of a launch.
-pub fn slots(op: &CausalConv1d, memory: &Memory<'_>) -> Result<StateSlots, LaunchError> {
+/// The slots of a launch; `None` where the definition refuses them.
+pub fn slots<'a>(arena: &'a Bump, op: &CausalConv1d, memory: &'a Memory<'_>) -> Option<Slots<'a>> {
     let [slots, ..] = memory.dims::<_, 3>(op.state);
-    StateSlots::new(
-        CausalConv1d::NAME,
+    Slots::new(
+        arena,
         memory.get(op.seq_rows),
         memory.get(op.state_read),
         memory.get(op.state_write),
@@ -151,20 +154,22 @@ pub fn slots(op: &CausalConv1d, memory: &Memory<'_>) -> Result<StateSlots, Launc
 
 /// The operation.
 pub fn run(op: &CausalConv1d, pool: &Pool, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
+    let level = pool.level;
     let [channels, width] = memory.dims(op.weight);
-    if !supports(width) {
+    let arena = pool.arena();
+    if !supports(width) || slots(arena, op, memory).is_none() {
         return op.run(memory);
     }
-    let slots = slots(op, memory)?;
     let (mut state, mut out) = (memory.take(op.state), memory.take(op.out));
+    let slots = slots(arena, op, memory).expect("checked above");
     let (x, weight) = (memory.get(op.x), memory.get(op.weight));
-    let taps = Taps::new(x, channels, width, &slots, &state);
+    let taps = Taps::new(arena, x, (channels, width), slots, &state);
     let work = out.len() * (width + 16);
     pool.each(work, linear_tiles(pool, work, &mut out, channels), |tile| {
-        for (i, out) in tile.rows.into_iter().enumerate() {
+        for (i, out) in tile.rows.iter_mut().enumerate() {
             let channels = tile.column..tile.column + out.len();
             match taps.is_live(tile.row + i) {
-                true => taps.convolve(pool.level, weight, tile.row + i, channels, out),
+                true => taps.convolve(level, weight, tile.row + i, channels, out),
                 false => out.fill(bf16::ZERO),
             }
         }

@@ -9,13 +9,13 @@ use layerlet_core::ops::DeltaGates;
 
 /// Decay and beta of one head at one row.
 #[inline(always)]
-pub fn gates(a: bf16, b: bf16, a_log: f32, dt_bias: f32) -> (f32, f32) {
+fn gates(a: bf16, b: bf16, a_log: f32, dt_bias: f32) -> (f32, f32) {
     (delta_decay(a_log, widen(a) + dt_bias), sigmoid(widen(b)))
 }
 
 per_level! {
     /// Gates of whole rows.
-    fn gate_rows(
+    pub fn gate_rows(
         a: &[bf16], b: &[bf16], a_log: &[f32], dt_bias: &[f32], decay: &mut [f32], beta: &mut [f32],
     ) {
         let heads = a_log.len();
@@ -31,6 +31,7 @@ per_level! {
 
 /// The operation.
 pub fn run(op: &DeltaGates, pool: &Pool, memory: &mut Memory<'_>) {
+    let level = pool.level;
     let (mut decay, mut beta) = (memory.take(op.decay), memory.take(op.beta));
     let [heads] = memory.dims(op.a_log);
     let (a, b) = (memory.get(op.a), memory.get(op.b));
@@ -38,14 +39,15 @@ pub fn run(op: &DeltaGates, pool: &Pool, memory: &mut Memory<'_>) {
     let work = 100 * decay.len();
     let rows = decay.len().checked_div(heads).unwrap_or(0);
     let block = heads * rows.div_ceil(pool.jobs_for(work)).max(1);
-    let jobs: Vec<_> = a
-        .chunks(block)
-        .zip(b.chunks(block))
-        .zip(decay.chunks_mut(block).zip(beta.chunks_mut(block)))
-        .collect();
-    pool.each(work, jobs, |((a, b), (decay, beta))| {
-        gate_rows(pool.level, a, b, a_log, dt_bias, decay, beta);
-    });
+    let inputs = a.chunks(block).zip(b.chunks(block));
+    let outputs = decay.chunks_mut(block).zip(beta.chunks_mut(block));
+    pool.each(
+        work,
+        pool.list(inputs.zip(outputs)),
+        |((a, b), (decay, beta))| {
+            gate_rows(level, a, b, a_log, dt_bias, decay, beta);
+        },
+    );
     memory.put(op.decay, decay);
     memory.put(op.beta, beta);
 }

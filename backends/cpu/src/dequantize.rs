@@ -16,13 +16,14 @@ per_level! {
 
 /// The operation.
 pub fn run(op: &Dequantize, pool: &Pool, memory: &mut Memory<'_>) {
+    let level = pool.level;
     let mut out = memory.take(op.out);
     let [width] = memory.dims(op.weight_scale);
     let (acc, scale) = (memory.get(op.acc), memory.get(op.scale));
     let weight_scale = memory.get(op.weight_scale);
     pool.rows(2 * width, &mut out, width, |row, out| {
         let acc = &acc[row * width..][..width];
-        dequantize_row(pool.level, acc, scale[row], weight_scale, out);
+        dequantize_row(level, acc, scale[row], weight_scale, out);
     });
     memory.put(op.out, out);
 }

@@ -9,47 +9,57 @@
 //!
 //! A row that holds -128 goes the portable way at the avx2 level (the contract's own codes never do).
 
+use crate::arena::{Bump, zeros};
 use crate::level::{Kind, Level, per_level};
 
 /// Rows of codes for the inner loops, each `width` long.
-#[derive(Default)]
-pub struct Codes {
-    codes: Vec<i8>,
+pub struct Codes<'b> {
+    codes: &'b mut [i8],
     /// Sum of each row.
-    sums: Vec<i32>,
+    sums: &'b mut [i32],
+    rows: usize,
     /// Whether any code is -128.
     holds_min: bool,
     width: usize,
 }
 
-impl Codes {
-    /// Room for rows of this width.
-    pub fn new(width: usize) -> Codes {
+impl<'b> Codes<'b> {
+    /// Room for `rows` rows of this width.
+    pub fn room(arena: &'b Bump, rows: usize, width: usize) -> Codes<'b> {
         Codes {
+            codes: zeros(arena, rows * width),
+            sums: zeros(arena, rows),
+            rows: 0,
+            holds_min: false,
             width,
-            ..Codes::default()
         }
+    }
+
+    /// Forgets all rows.
+    pub fn clear(&mut self) {
+        self.rows = 0;
+        self.holds_min = false;
     }
 
     /// Adds a row that `fill` writes.
     pub fn push<R>(&mut self, level: Level, fill: impl FnOnce(&mut [i8]) -> R) -> R {
-        let start = self.codes.len();
-        self.codes.resize(start + self.width, 0);
-        let result = fill(&mut self.codes[start..]);
-        let (sum, min) = survey(level, &self.codes[start..]);
-        self.sums.push(sum);
+        let row = &mut self.codes[self.rows * self.width..][..self.width];
+        let result = fill(row);
+        let (sum, min) = survey(level, row);
+        self.sums[self.rows] = sum;
+        self.rows += 1;
         self.holds_min |= min;
         result
     }
 
     /// Number of rows.
     pub fn rows(&self) -> usize {
-        self.sums.len()
+        self.rows
     }
 
     /// All rows, one after the other.
     pub fn all(&self) -> &[i8] {
-        &self.codes
+        &self.codes[..self.rows * self.width]
     }
 
     fn row(&self, row: usize) -> &[i8] {
@@ -70,7 +80,12 @@ per_level! {
 }
 
 /// Sums of `codes` with each of the weight rows in `weight`, handed out as `(row, weight row, sum)`.
-pub fn dot_codes(level: Level, codes: &Codes, weight: &[i8], store: impl FnMut(usize, usize, i32)) {
+pub fn dot_codes(
+    level: Level,
+    codes: &Codes<'_>,
+    weight: &[i8],
+    store: impl FnMut(usize, usize, i32),
+) {
     match level.0 {
         #[cfg(target_arch = "x86_64")]
         Kind::Avx2 if !codes.holds_min => x86::dot_codes_avx2(level, codes, weight, store),
@@ -81,7 +96,7 @@ pub fn dot_codes(level: Level, codes: &Codes, weight: &[i8], store: impl FnMut(u
 }
 
 per_level! {
-    fn dot_pairs[F: FnMut(usize, usize, i32)][F](codes: &Codes, weight: &[i8], store: F) {
+    fn dot_pairs[F: FnMut(usize, usize, i32)][F](codes: &Codes<'_>, weight: &[i8], store: F) {
         walk::<Pairs, STEP, 4, 1>(codes, weight, store);
     }
 }
@@ -112,7 +127,7 @@ trait DotStep<const B: usize>: Copy {
 /// Walks all rows and weight rows in tiles of `R` by `C`; what is left of either goes one by one.
 #[inline(always)]
 fn walk<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
-    codes: &Codes,
+    codes: &Codes<'_>,
     weight: &[i8],
     mut store: impl FnMut(usize, usize, i32),
 ) {
@@ -133,7 +148,7 @@ fn walk<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
 
 #[inline(always)]
 fn walk_rows<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
-    codes: &Codes,
+    codes: &Codes<'_>,
     rows: usize,
     column: usize,
     weights: [&[i8]; C],
@@ -150,7 +165,7 @@ fn walk_rows<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
 
 #[inline(always)]
 fn tile<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
-    codes: &Codes,
+    codes: &Codes<'_>,
     row: usize,
     column: usize,
     weights: [&[i8]; C],

@@ -13,6 +13,7 @@ pub struct Executor {
 
 impl Execute for Executor {
     fn execute(&mut self, launch: &Launch, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
+        self.pool.reset();
         run(launch, &self.pool, memory)
     }
 }
@@ -34,7 +35,7 @@ pub fn run(launch: &Launch, pool: &Pool, memory: &mut Memory<'_>) -> Result<(), 
         Launch::Rope(op) => return rope::run(op, pool, memory),
         Launch::PagedAttention(op) => return paged_attention::run(op, pool, memory),
         Launch::RouterTopK(op) => router_top_k::run(op, pool, memory),
-        Launch::ExpertPrologue(op) => return expert_prologue::run(op, memory),
+        Launch::ExpertPrologue(op) => return expert_prologue::run(op, pool, memory),
         Launch::GroupedLinearBf16(op) => return grouped_linear::run_bf16(op, pool, memory),
         Launch::GroupedLinearW8A8(op) => return grouped_linear::run_w8a8(op, pool, memory),
         Launch::SiluMul(op) => silu_mul::run(op, pool, memory),

@@ -2,15 +2,18 @@
 //! cache for all rows of a sequence, in vector registers side by side, so that the state crosses
 //! memory once a launch, however many tokens there are.
 
+use crate::arena::{Bump, list, zeros};
 use crate::level::{Level, per_level};
 use crate::pool::Pool;
-use crate::state_slots::{SlotParts, Start, deal_slots};
+use crate::state_slots::{SlotParts, Slots, Start, deal_slots};
 use crate::tiles::{Tile, tiles};
-use crate::vector::{COLUMNS, column_sum, push_widened, sum_of_squares, widen};
+use crate::vector::{COLUMNS, column_sum, sum_of_squares, widen, widen_row};
 use layerlet_core::launch::{LaunchError, Operation};
 use layerlet_core::memory::Memory;
 use layerlet_core::numerics::{bf16, round_bf16, rsqrt};
-use layerlet_core::ops::{GatedDeltaRule, StateSlots};
+use layerlet_core::ops::GatedDeltaRule;
+use std::mem::take;
+use std::ops::Range;
 
 /// Rows whose q and k are normalised ahead of the recurrence.
 pub const CHUNK: usize = 32;
@@ -45,139 +48,162 @@ impl Heads {
     }
 }
 
-/// q and k of a chunk of rows of one key head, normalised.
-#[derive(Default)]
-pub struct Keys {
-    q: Vec<f32>,
-    k: Vec<f32>,
+/// Rows of a matrix that lie `stride` elements apart, from some column on.
+#[derive(Clone, Copy)]
+pub struct Strided<'a, T> {
+    pub data: &'a [T],
+    pub stride: usize,
 }
 
-impl Keys {
-    /// Forgets the rows of the chunk before.
-    pub fn clear(&mut self) {
-        self.q.clear();
-        self.k.clear();
-    }
-
-    /// Adds a row.
-    pub fn push(&mut self, level: Level, q: &[bf16], k: &[bf16], l2_eps: f32, scale: f32) {
-        let start = self.q.len();
-        push_normalised(level, &mut self.q, q, l2_eps);
-        self.q[start..].iter_mut().for_each(|q| *q *= scale);
-        push_normalised(level, &mut self.k, k, l2_eps);
+impl<'a, T> Strided<'a, T> {
+    fn row(self, row: usize) -> &'a [T] {
+        &self.data[row * self.stride..]
     }
 }
 
-per_level! {
-    /// Appends a row, widened and divided by its norm.
-    fn push_normalised(rows: &mut Vec<f32>, x: &[bf16], l2_eps: f32) {
-        let start = rows.len();
-        push_widened(x, rows);
-        let row = &mut rows[start..];
-        let factor = rsqrt(sum_of_squares(row) + l2_eps);
-        row.iter_mut().for_each(|x| *x *= factor);
-    }
-}
-
-/// One chunk of rows of one value head.
+/// A chunk of rows of one value head.
+#[derive(Clone, Copy)]
 pub struct ValueRows<'a> {
     /// First row of the chunk, as rows of the step.
-    pub row: usize,
-    /// v of each row.
-    pub v: Vec<&'a [bf16]>,
-    /// Decay and beta of each row.
-    pub gates: Vec<(f32, f32)>,
+    pub first: usize,
+    /// How many there are.
+    pub count: usize,
+    pub v: Strided<'a, bf16>,
+    pub decay: Strided<'a, f32>,
+    pub beta: Strided<'a, f32>,
 }
 
-/// The state of one key head's value heads as it passes through the chunks of a sequence.
-pub struct HeadStates<'a> {
-    parts: SlotParts<'a, f32>,
-    /// State after the last chunk; empty before the first and after the only one.
-    carry: Vec<f32>,
-    started: bool,
+/// What a thread needs for the value heads of one key head, a chunk of rows at a time.
+pub struct Recurrence<'b> {
+    level: Level,
+    heads: Heads,
+    /// Normalised q and k of the chunk.
+    q: &'b mut [f32],
+    k: &'b mut [f32],
+    /// Some columns of a state.
+    tile: &'b mut [[f32; COLUMNS]],
+    /// State between chunks.
+    carry: &'b mut [f32],
+    /// Output of the chunk, `[CHUNK, group, dv]`.
+    out: &'b mut [bf16],
 }
 
-impl<'a> HeadStates<'a> {
-    /// Before the first row.
-    pub fn new(parts: SlotParts<'a, f32>) -> Self {
-        HeadStates {
-            parts,
-            carry: Vec::new(),
-            started: false,
+impl<'b> Recurrence<'b> {
+    /// Room for sequences of up to `rows` rows.
+    pub fn room(pool: &'b Pool, heads: Heads, rows: usize) -> Recurrence<'b> {
+        let (arena, group) = (pool.arena(), heads.group());
+        let (chunk, chunks) = (rows.min(CHUNK), rows.div_ceil(CHUNK));
+        let carried = if chunks > 1 { group } else { 0 };
+        Recurrence {
+            level: pool.level,
+            heads,
+            q: zeros(arena, chunk * heads.dk),
+            k: zeros(arena, chunk * heads.dk),
+            tile: arena.alloc_slice_fill_copy(heads.dk, [0.0; COLUMNS]),
+            carry: zeros(arena, carried * heads.dk * heads.dv),
+            out: zeros(arena, chunk * group * heads.dv),
         }
     }
 
-    /// Marks the end of a chunk: the state now lies in the carry.
-    pub fn next_chunk(&mut self) {
-        self.started = true;
+    /// Sets q and k of row `i` of the chunk.
+    pub fn set_keys(&mut self, i: usize, q: &[bf16], k: &[bf16], op: &GatedDeltaRule) {
+        let at = i * self.heads.dk..(i + 1) * self.heads.dk;
+        normalise(self.level, q, op.l2_eps, &mut self.q[at.clone()]);
+        self.q[at.clone()].iter_mut().for_each(|q| *q *= op.scale);
+        normalise(self.level, k, op.l2_eps, &mut self.k[at]);
     }
 
     /// Runs a chunk through value head `head` of the group; `last` tells that no chunk follows.
     pub fn recur(
         &mut self,
-        level: Level,
-        heads: Heads,
+        states: &mut HeadStates<'_, '_>,
         head: usize,
-        keys: &Keys,
-        rows: &ValueRows<'_>,
+        rows: ValueRows<'_>,
         last: bool,
-        out: &mut [&mut [bf16]],
     ) {
-        let size = heads.dk * heads.dv;
-        if !last && self.carry.is_empty() {
-            self.carry = vec![0.0; heads.group() * size];
-        }
-        let mut tile = vec![[0.0f32; COLUMNS]; heads.dk];
-        for column in (0..heads.dv).step_by(COLUMNS) {
-            let width = COLUMNS.min(heads.dv - column);
-            match self.before(head * size, size) {
-                Some(state) => load(state, heads.dv, column, width, &mut tile),
-                None => tile.fill([0.0; COLUMNS]),
+        let Heads { dk, dv, .. } = self.heads;
+        let (size, width) = (dk * dv, self.heads.group() * dv);
+        let part = head * size..(head + 1) * size;
+        for column in (0..dv).step_by(COLUMNS) {
+            let columns = COLUMNS.min(dv - column);
+            match states.before(self.carry) {
+                Some(state) => load(&state[part.clone()], dv, column, columns, self.tile),
+                None => self.tile.fill([0.0; COLUMNS]),
             }
-            for (i, out) in out.iter_mut().enumerate() {
+            for i in 0..rows.count {
                 let mut v = [0.0; COLUMNS];
-                for (v, &x) in v.iter_mut().zip(&rows.v[i][column..]) {
+                for (v, &x) in v.iter_mut().zip(&rows.v.row(i)[column..][..columns]) {
                     *v = widen(x);
                 }
-                let at = i * heads.dk..(i + 1) * heads.dk;
-                let o = step(
-                    level,
-                    &mut tile,
-                    &keys.q[at.clone()],
-                    &keys.k[at],
-                    v,
-                    rows.gates[i],
-                );
-                for (out, o) in out[column..][..width].iter_mut().zip(o) {
+                let at = i * dk..(i + 1) * dk;
+                let gates = (rows.decay.row(i)[0], rows.beta.row(i)[0]);
+                let (q, k) = (&self.q[at.clone()], &self.k[at]);
+                let o = step(self.level, self.tile, q, k, v, gates);
+                let out = &mut self.out[i * width + head * dv + column..][..columns];
+                for (out, o) in out.iter_mut().zip(o) {
                     *out = round_bf16(o);
                 }
-                let mut writes = self.parts.writes.iter_mut();
-                if let Some((_, slot)) = writes.find(|w| w.0 == rows.row + i) {
-                    store(
-                        &tile,
-                        heads.dv,
-                        column,
-                        width,
-                        &mut slot[head * size..][..size],
-                    );
+                let mut writes = states.parts.writes.iter_mut();
+                if let Some((_, slot)) = writes.find(|w| w.0 == rows.first + i) {
+                    store(self.tile, dv, column, columns, &mut slot[part.clone()]);
                 }
             }
             if !last {
-                let carry = &mut self.carry[head * size..][..size];
-                store(&tile, heads.dv, column, width, carry);
+                store(
+                    self.tile,
+                    dv,
+                    column,
+                    columns,
+                    &mut self.carry[part.clone()],
+                );
             }
         }
     }
 
-    /// The state before the chunk; `None` is zeros.
-    fn before(&self, at: usize, size: usize) -> Option<&[f32]> {
-        let state = match (self.started, &self.parts.start) {
-            (true, _) => &self.carry,
-            (false, Start::Zeros) => return None,
-            (false, Start::Slot(slot)) => *slot,
-            (false, Start::Written(i)) => &*self.parts.writes[*i].1,
-        };
-        Some(&state[at..][..size])
+    /// Output of row `i` of the chunk, all value heads of the group.
+    pub fn out(&self, i: usize) -> &[bf16] {
+        let width = self.heads.group() * self.heads.dv;
+        &self.out[i * width..][..width]
+    }
+}
+
+per_level! {
+    /// A row, widened and divided by its norm.
+    fn normalise(x: &[bf16], l2_eps: f32, out: &mut [f32]) {
+        widen_row(x, out);
+        let factor = rsqrt(sum_of_squares(out) + l2_eps);
+        out.iter_mut().for_each(|x| *x *= factor);
+    }
+}
+
+/// The state of one key head's value heads as it passes through the chunks of a sequence.
+pub struct HeadStates<'a, 'b> {
+    parts: SlotParts<'a, 'b, f32>,
+    started: bool,
+}
+
+impl<'a, 'b> HeadStates<'a, 'b> {
+    /// Before the first row.
+    pub fn new(parts: SlotParts<'a, 'b, f32>) -> Self {
+        HeadStates {
+            parts,
+            started: false,
+        }
+    }
+
+    /// Marks the end of a chunk: the state now lies in the carry of the thread.
+    pub fn next_chunk(&mut self) {
+        self.started = true;
+    }
+
+    /// The states before the chunk; `None` is zeros.
+    fn before<'s>(&'s self, carry: &'s [f32]) -> Option<&'s [f32]> {
+        match (self.started, &self.parts.start) {
+            (true, _) => Some(carry),
+            (false, Start::Zeros) => None,
+            (false, Start::Slot(slot)) => Some(slot),
+            (false, Start::Written(i)) => Some(&*self.parts.writes[*i].1),
+        }
     }
 }
 
@@ -229,52 +255,69 @@ per_level! {
 }
 
 /// One sequence and one key head: what a thread works on.
-pub struct Job<'a> {
+pub struct Job<'a, 'b> {
     /// The key head.
     pub head: usize,
     /// The rows of the sequence in the output columns of the key head's value heads.
-    pub out: Tile<'a, bf16>,
+    pub out: Tile<'a, 'b, bf16>,
     /// The state of those heads.
-    pub states: HeadStates<'a>,
+    pub states: HeadStates<'a, 'b>,
 }
 
 /// Cuts output and state by sequence and key head; rows without a sequence become zero.
-pub fn jobs<'a>(
+pub fn jobs<'a, 'b>(
+    arena: &'b Bump,
     heads: Heads,
-    slots: &StateSlots,
+    slots: &Slots<'_>,
     state: &'a mut [f32],
-    mut out: &'a mut [bf16],
-) -> Vec<Job<'a>> {
+    out: &'a mut [bf16],
+) -> &'b mut [Job<'a, 'b>]
+where
+    'a: 'b,
+{
     let size = heads.dk * heads.dv;
-    let mut parts = deal_slots(state, heads.value * size, heads.key, slots).into_iter();
+    let parts = deal_slots(arena, state, heads.value * size, heads.key, slots);
+    let mut parts = parts.iter_mut();
     let width = heads.value * heads.dv;
-    let mut next = 0;
-    let mut jobs = Vec::new();
-    for rows in slots.sequences.iter().map(|s| s.rows.clone()) {
-        let (gap, rest) = out.split_at_mut((rows.start - next) * width);
-        let (own, rest) = rest.split_at_mut(rows.len() * width);
-        (next, out) = (rows.end, rest);
+    let (mut next, mut rest) = (0, out);
+    let mut cut = |rows: Range<usize>| {
+        let (gap, others) = take(&mut rest).split_at_mut((rows.start - next) * width);
+        let (own, others) = others.split_at_mut(rows.len() * width);
+        (next, rest) = (rows.end, others);
         gap.fill(bf16::ZERO);
-        let own_parts: Vec<_> = parts.by_ref().take(heads.key).collect();
-        let cut = tiles(own, width, rows.len(), heads.group() * heads.dv);
-        for (head, (mut out, parts)) in cut.into_iter().zip(own_parts).enumerate() {
-            out.row = rows.start;
-            jobs.push(Job {
-                head,
-                out,
-                states: HeadStates::new(parts),
-            });
-        }
-    }
-    out.fill(bf16::ZERO);
+        own
+    };
+    let jobs = slots.sequences.iter().flat_map(|sequence| {
+        let (start, rows) = (sequence.rows.start, sequence.rows.len());
+        let own = cut(sequence.rows.clone());
+        let tiles = tiles(arena, own, width, rows.max(1), heads.group() * heads.dv);
+        let parts: &'b mut [_] = list(arena, parts.by_ref().take(heads.key));
+        tiles
+            .zip(parts.iter_mut())
+            .enumerate()
+            .map(move |(head, (mut out, parts))| {
+                out.row = start;
+                Job {
+                    head,
+                    out,
+                    states: HeadStates::new(take(*parts)),
+                }
+            })
+    });
+    let jobs = list(arena, jobs);
+    rest.fill(bf16::ZERO);
     jobs
 }
 
-/// The checked slots of a launch over a state `[slots, Hv, Dk, Dv]`.
-pub fn slots(op: &GatedDeltaRule, memory: &Memory<'_>) -> Result<StateSlots, LaunchError> {
+/// The slots of a launch over a state `[slots, Hv, Dk, Dv]`; `None` where the definition refuses them.
+pub fn slots<'a>(
+    arena: &'a Bump,
+    op: &GatedDeltaRule,
+    memory: &'a Memory<'_>,
+) -> Option<Slots<'a>> {
     let [slots, ..] = memory.dims::<_, 4>(op.state);
-    StateSlots::new(
-        GatedDeltaRule::NAME,
+    Slots::new(
+        arena,
         memory.get(op.seq_rows),
         memory.get(op.state_read),
         memory.get(op.state_write),
@@ -295,17 +338,22 @@ pub fn heads(op: &GatedDeltaRule, memory: &Memory<'_>) -> Heads {
 
 /// The operation.
 pub fn run(op: &GatedDeltaRule, pool: &Pool, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
-    let (heads, slots) = (heads(op, memory), slots(op, memory)?);
+    let arena = pool.arena();
+    if slots(arena, op, memory).is_none() {
+        return op.run(memory);
+    }
+    let heads = heads(op, memory);
     let (mut state, mut out) = (memory.take(op.state), memory.take(op.out));
+    let slots = slots(arena, op, memory).expect("checked above");
     let (qkv, decay, beta) = (
         memory.get(op.qkv),
         memory.get(op.decay),
         memory.get(op.beta),
     );
-    let live: usize = slots.sequences.iter().map(|s| s.rows.len()).sum();
-    let cut = jobs(heads, &slots, &mut state, &mut out);
-    pool.each(live * heads.work(), cut, |job| {
-        run_job(pool.level, op, heads, qkv, decay, beta, job);
+    let cut = jobs(arena, heads, &slots, &mut state, &mut out);
+    let room = || Recurrence::room(pool, heads, slots.longest());
+    pool.each_with(slots.live() * heads.work(), cut, room, |job, own| {
+        run_job(op, heads, qkv, decay, beta, job, own);
     });
     memory.put(op.state, state);
     memory.put(op.out, out);
@@ -313,52 +361,49 @@ pub fn run(op: &GatedDeltaRule, pool: &Pool, memory: &mut Memory<'_>) -> Result<
 }
 
 fn run_job(
-    level: Level,
     op: &GatedDeltaRule,
     heads: Heads,
     qkv: &[bf16],
     decay: &[f32],
     beta: &[f32],
-    mut job: Job<'_>,
+    job: &mut Job<'_, '_>,
+    own: &mut Recurrence<'_>,
 ) {
-    let (dk, dv, group) = (heads.dk, heads.dv, heads.group());
-    let row_of = |row: usize| &qkv[row * heads.channels()..][..heads.channels()];
-    let mut keys = Keys::default();
+    let (Heads { key, value, dk, dv }, group) = (heads, heads.group());
+    let channels = heads.channels();
     let total = job.out.rows.len();
     for start in (0..total).step_by(CHUNK) {
-        let end = total.min(start + CHUNK);
-        let first = job.out.row + start;
-        keys.clear();
-        for row in first..first + (end - start) {
-            let qkv = row_of(row);
-            let k = &qkv[(heads.key + job.head) * dk..][..dk];
-            let q = &qkv[job.head * dk..][..dk];
-            keys.push(level, q, k, op.l2_eps, op.scale);
+        let (first, count) = (job.out.row + start, CHUNK.min(total - start));
+        for i in 0..count {
+            let qkv = &qkv[(first + i) * channels..][..channels];
+            let (q, k) = (
+                &qkv[job.head * dk..][..dk],
+                &qkv[(key + job.head) * dk..][..dk],
+            );
+            own.set_keys(i, q, k, op);
         }
         for g in 0..group {
             let head = job.head * group + g;
-            let rows = first..first + (end - start);
-            let values = ValueRows {
-                row: first,
-                v: rows
-                    .clone()
-                    .map(|row| &row_of(row)[2 * heads.key * dk + head * dv..][..dv])
-                    .collect(),
-                gates: rows
-                    .map(|row| {
-                        (
-                            decay[row * heads.value + head],
-                            beta[row * heads.value + head],
-                        )
-                    })
-                    .collect(),
+            let rows = ValueRows {
+                first,
+                count,
+                v: Strided {
+                    data: &qkv[first * channels + 2 * key * dk + head * dv..],
+                    stride: channels,
+                },
+                decay: Strided {
+                    data: &decay[first * value + head..],
+                    stride: value,
+                },
+                beta: Strided {
+                    data: &beta[first * value + head..],
+                    stride: value,
+                },
             };
-            let mut out: Vec<&mut [bf16]> = job.out.rows[start..end]
-                .iter_mut()
-                .map(|row| &mut row[g * dv..][..dv])
-                .collect();
-            job.states
-                .recur(level, heads, g, &keys, &values, end == total, &mut out);
+            own.recur(&mut job.states, g, rows, start + count == total);
+        }
+        for (i, out) in job.out.rows[start..start + count].iter_mut().enumerate() {
+            out.copy_from_slice(own.out(i));
         }
         job.states.next_chunk();
     }

@@ -20,13 +20,14 @@ per_level! {
 
 /// The operation.
 pub fn run(op: &GatedRmsNorm, pool: &Pool, memory: &mut Memory<'_>) {
+    let level = pool.level;
     let mut out = memory.take(op.out);
     let [width] = memory.dims(op.weight);
     let (x, gate, weight) = (memory.get(op.x), memory.get(op.gate), memory.get(op.weight));
     pool.rows(20 * width, &mut out, width, |head, out| {
         let at = head * width;
         gated_rms_norm_row(
-            pool.level,
+            level,
             &x[at..][..width],
             &gate[at..][..width],
             weight,

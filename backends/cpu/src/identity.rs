@@ -1,14 +1,17 @@
 //! Which processor is being proved.
 
+use crate::level::Level;
 use layerlet_core::backend::DeviceIdentity;
 
-/// Brand and vector features; the number of threads changes no byte and is no part of it.
-pub fn identity() -> DeviceIdentity {
+/// Brand, vector features and which of them are used; the number of threads is no part of it.
+pub fn identity(level: Level) -> DeviceIdentity {
+    let mut features = features();
+    features.push(format!("level={}", level.name()));
     DeviceIdentity {
         backend: "cpu".into(),
         device: brand().unwrap_or_else(|| std::env::consts::ARCH.into()),
         driver: String::new(),
-        features: features(),
+        features,
     }
 }
 

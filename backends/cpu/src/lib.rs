@@ -10,11 +10,13 @@
 //!
 //! Files are named after the operation that they run; the first lines say what makes it fast.
 
+mod arena;
 mod argmax;
 mod causal_conv1d;
 mod delta_gates;
 mod dequantize;
 mod dot_codes;
+mod exact_products;
 mod execute;
 mod expert_prologue;
 mod gated_delta_rule;
@@ -38,12 +40,13 @@ mod tiles;
 mod vector;
 mod weighted_gather;
 
-pub use level::{Level, LevelError};
+pub use level::{Level, LevelError, VARIABLE as LEVEL_VARIABLE};
 
 use layerlet_core::backend::{Backend, BackendError, DeviceIdentity, Instance};
 use layerlet_core::buffer::BufferTable;
 use layerlet_core::launch::Layerlet;
 use layerlet_core::reference::HostInstance;
+use pool::{Pool, Threads};
 use std::thread::available_parallelism;
 
 /// SHA-256 over the sources of this crate and of core, the compiler, the profile and the target: the
@@ -52,7 +55,7 @@ pub const BUILD_DIGEST: &str = env!("LAYERLET_CPU_BUILD_DIGEST");
 
 /// The cores of this machine.
 pub struct Cpu {
-    pool: pool::Pool,
+    threads: Threads,
 }
 
 impl Cpu {
@@ -64,20 +67,20 @@ impl Cpu {
     /// So many threads; 0 and 1 both stay on the thread that calls.
     pub fn with_threads(threads: usize) -> Cpu {
         Cpu {
-            pool: pool::Pool::new(threads, Level::widest()),
+            threads: Threads::new(threads, Level::widest()),
         }
     }
 
     /// With the instructions of another level. No byte depends on it.
     pub fn at_level(mut self, level: Level) -> Cpu {
-        self.pool.level = level;
+        self.threads.level = level;
         self
     }
 
     /// Launches of fewer multiply-adds than this run on the thread that calls, because waking others
     /// costs more; 0 shares out everything. No byte depends on it.
     pub fn inline_below(mut self, work: usize) -> Cpu {
-        self.pool.inline_below = work;
+        self.threads.inline_below = work;
         self
     }
 }
@@ -90,7 +93,7 @@ impl Default for Cpu {
 
 impl Backend for Cpu {
     fn identity(&self) -> DeviceIdentity {
-        identity::identity()
+        identity::identity(self.threads.level)
     }
 
     fn layerlets(&self) -> &[Layerlet] {
@@ -99,7 +102,7 @@ impl Backend for Cpu {
 
     fn open(&self, model: &BufferTable) -> Result<Box<dyn Instance>, BackendError> {
         let executor = execute::Executor {
-            pool: self.pool.clone(),
+            pool: Pool::new(self.threads.clone()),
         };
         Ok(Box::new(HostInstance::new(model, executor)))
     }

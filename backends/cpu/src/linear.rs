@@ -2,19 +2,21 @@
 //! that row is in the nearest cache; threads get columns, so that each weight is read by one thread
 //! and no sum is cut. The inner loops are [`dot_codes`] and, for bf16, [`crate::vector`].
 
+use crate::arena::zeros;
 use crate::dot_codes::{Codes, dot_codes};
+use crate::exact_products::fits_fma;
 use crate::level::{Level, per_level};
 use crate::pool::Pool;
 use crate::quantize_rows::quantize_row;
 use crate::tiles::{Tile, tiles};
-use crate::vector::{dot, dot_two, push_widened, widen_row};
+use crate::vector::{dot, dot_rows, widen_row};
 use layerlet_core::memory::Memory;
 use layerlet_core::numerics::{bf16, round_bf16};
 use layerlet_core::ops::{LinearBf16, LinearW8A8, LinearW8A8Partial};
 use std::ops::Range;
 
 /// Input rows of a tile: as many as stay in the second-level cache.
-pub const TILE_ROWS: usize = 16;
+pub const TILE_ROWS: usize = 64;
 
 /// Columns of a tile are multiples of this: a cache line of outputs, so that no two threads share one.
 const COLUMN_STEP: usize = 32;
@@ -41,71 +43,130 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// Input rows in the form in which the inner loops read them.
-pub enum Input {
-    /// bf16 rows, widened.
-    Wide(Vec<f32>),
-    /// Codes and one scale a row.
-    Codes(Codes, Vec<f32>),
+/// Which form of input rows some weights want.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// f32.
+    Wide,
+    /// Codes and scales.
+    Codes,
 }
 
-impl Input {
-    /// Rows for bf16 weights.
-    pub fn widen<'a>(level: Level, rows: impl IntoIterator<Item = &'a [bf16]>) -> Input {
-        let mut wide = Vec::new();
-        rows.into_iter()
-            .for_each(|row| append(level, row, &mut wide));
-        Input::Wide(wide)
+impl Weights<'_> {
+    /// The form that they are multiplied with.
+    pub fn form(&self) -> Form {
+        match self {
+            Weights::Bf16(_) => Form::Wide,
+            Weights::W8A8(..) => Form::Codes,
+        }
+    }
+}
+
+/// Input rows in the form in which the inner loops read them; each thread has its own.
+pub struct Input<'b> {
+    level: Level,
+    form: Form,
+    k: usize,
+    rows: usize,
+    /// bf16 rows, widened.
+    wide: &'b mut [f32],
+    /// Whether they are all [`fits_fma`].
+    fits_fma: bool,
+    /// Room for a widened weight row.
+    weight: &'b mut [f32],
+    codes: Codes<'b>,
+    scales: &'b mut [f32],
+}
+
+impl<'b> Input<'b> {
+    /// Room for `rows` rows of width `k`.
+    pub fn room(pool: &'b Pool, form: Form, rows: usize, k: usize) -> Input<'b> {
+        let (arena, wide) = (pool.arena(), form == Form::Wide);
+        let (wide_rows, code_rows) = if wide { (rows, 0) } else { (0, rows) };
+        Input {
+            level: pool.level,
+            form,
+            k,
+            rows: 0,
+            wide: zeros(arena, wide_rows * k),
+            fits_fma: true,
+            weight: zeros(arena, wide_rows.min(1) * k),
+            codes: Codes::room(arena, code_rows, k),
+            scales: zeros(arena, code_rows),
+        }
     }
 
-    /// Codes of width `k` that somebody else computed.
-    pub fn codes<'a>(
-        level: Level,
-        k: usize,
-        rows: impl IntoIterator<Item = (&'a [i8], f32)>,
-    ) -> Input {
-        let (mut codes, mut scales) = (Codes::new(k), Vec::new());
-        for (row, scale) in rows {
-            codes.push(level, |out| out.copy_from_slice(row));
-            scales.push(scale);
-        }
-        Input::Codes(codes, scales)
+    /// Forgets all rows.
+    pub fn clear(&mut self) {
+        self.rows = 0;
+        self.fits_fma = true;
+        self.codes.clear();
     }
 
-    /// Codes of bf16 rows of width `k`, computed here.
-    pub fn quantize<'a>(
-        level: Level,
-        k: usize,
-        rows: impl IntoIterator<Item = &'a [bf16]>,
-    ) -> Input {
-        let (mut codes, mut scales) = (Codes::new(k), Vec::new());
-        for row in rows {
-            scales.push(codes.push(level, |out| quantize_row(level, row, out)));
+    /// Adds a bf16 row: widened, or quantised here.
+    pub fn push(&mut self, row: &[bf16]) {
+        match self.form {
+            Form::Wide => {
+                widen(
+                    self.level,
+                    row,
+                    &mut self.wide[self.rows * self.k..][..self.k],
+                );
+                self.fits_fma &= all_fit(self.level, row);
+            }
+            Form::Codes => {
+                let scale = self
+                    .codes
+                    .push(self.level, |out| quantize_row(self.level, row, out));
+                self.scales[self.rows] = scale;
+            }
         }
-        Input::Codes(codes, scales)
+        self.rows += 1;
+    }
+
+    /// Adds a row of codes that somebody else computed.
+    pub fn push_codes(&mut self, row: &[i8], scale: f32) {
+        self.codes.push(self.level, |out| out.copy_from_slice(row));
+        self.scales[self.rows] = scale;
+        self.rows += 1;
+    }
+
+    /// Codes and scales of all rows; none where the form is another.
+    pub fn quantised(&self) -> (&[i8], &[f32]) {
+        (self.codes.all(), &self.scales[..self.codes.rows()])
     }
 }
 
 per_level! {
-    fn append(row: &[bf16], wide: &mut Vec<f32>) {
-        push_widened(row, wide);
+    fn widen(row: &[bf16], wide: &mut [f32]) {
+        widen_row(row, wide);
     }
 
-    /// Columns of a bf16 linear layer, handed out as `(row, column, sum)`.
-    fn dot_wide[F: FnMut(usize, usize, f32)][F](x: &[f32], weight: &[bf16], k: usize, store: F) {
+    fn all_fit(row: &[bf16]) -> bool {
+        fits_fma(row)
+    }
+
+    /// Columns of a bf16 linear layer, handed out as `(row, column, sum)`. `wide` is room for a weight
+    /// row, which is worth widening once if it meets several rows.
+    fn dot_wide[F: FnMut(usize, usize, f32)][F](
+        x: &[f32], weight: &[bf16], k: usize, fused: bool, wide: &mut [f32], store: F,
+    ) {
         let mut store = store;
         let rows = x.len() / k;
-        // A weight row that meets several rows is worth widening once.
-        let mut wide = vec![0.0; if rows > 1 { k } else { 0 }];
         for (c, w) in weight.chunks_exact(k).enumerate() {
             if rows == 1 {
                 store(0, c, dot(x, w));
                 continue;
             }
-            widen_row(w, &mut wide);
+            widen_row(w, wide);
+            let fused = fused && fits_fma(w);
             let mut pairs = x.chunks_exact(2 * k);
             for (pair, x) in pairs.by_ref().enumerate() {
-                let [first, second] = dot_two([&x[..k], &x[k..]], &wide);
+                let x = [&x[..k], &x[k..]];
+                let [first, second] = match fused {
+                    true => dot_rows::<2, true>(x, wide),
+                    false => dot_rows::<2, false>(x, wide),
+                };
                 store(2 * pair, c, first);
                 store(2 * pair + 1, c, second);
             }
@@ -118,56 +179,80 @@ per_level! {
 
 /// Columns `columns` of a linear layer: `out[r]` gets those of input row `r`.
 pub fn project(
-    level: Level,
     weights: Weights<'_>,
-    input: &Input,
-    k: usize,
+    input: &mut Input<'_>,
     columns: Range<usize>,
     out: &mut [&mut [bf16]],
 ) {
+    assert_eq!((weights.form(), out.len()), (input.form, input.rows));
+    let (k, level) = (input.k, input.level);
     let part = columns.start * k..columns.end * k;
-    match (weights, input) {
-        (Weights::Bf16(weight), Input::Wide(x)) => {
-            dot_wide(level, x, &weight[part], k, |row, c, sum| {
-                out[row][c] = round_bf16(sum);
-            });
+    match weights {
+        Weights::Bf16(weight) => {
+            let x = &input.wide[..input.rows * k];
+            // Where there is no fma instruction, the function that stands for it is slow.
+            let fused = input.fits_fma && level > Level::PORTABLE;
+            dot_wide(
+                level,
+                x,
+                &weight[part],
+                k,
+                fused,
+                input.weight,
+                |row, c, sum| {
+                    out[row][c] = round_bf16(sum);
+                },
+            );
         }
-        (Weights::W8A8(weight, weight_scale), Input::Codes(codes, scales)) => {
-            let weight_scale = &weight_scale[columns];
-            dot_codes(level, codes, &weight[part], |row, c, acc| {
+        Weights::W8A8(weight, weight_scale) => {
+            let (weight_scale, scales) = (&weight_scale[columns], &input.scales);
+            dot_codes(level, &input.codes, &weight[part], |row, c, acc| {
                 out[row][c] = round_bf16((acc as f32 * scales[row]) * weight_scale[c]);
             });
         }
-        _ => unreachable!("the form of the input is chosen by the weights"),
     }
 }
 
 /// The tiles into which an output `[M, N]` is cut, given its multiply-adds.
-pub fn linear_tiles<'a, T>(
-    pool: &Pool,
+pub fn linear_tiles<'a, 'b, T>(
+    pool: &'b Pool,
     work: usize,
     out: &'a mut [T],
     n: usize,
-) -> Vec<Tile<'a, T>> {
-    let columns = n.div_ceil(pool.jobs_for(work));
-    tiles(out, n, TILE_ROWS, columns.next_multiple_of(COLUMN_STEP))
+) -> &'b mut [Tile<'a, 'b, T>] {
+    let blocks = out.len().div_ceil((TILE_ROWS * n).max(1));
+    let columns = n.div_ceil(pool.jobs_for(work).div_ceil(blocks.max(1)));
+    let columns = columns.max(1).next_multiple_of(COLUMN_STEP);
+    pool.list(tiles(pool.arena(), out, n, TILE_ROWS, columns))
 }
 
-/// A linear layer whose input rows `first..first + count` are made by `input`.
+/// Rows of the largest tile of an output of so many.
+pub fn tile_rows(rows: usize) -> usize {
+    rows.min(TILE_ROWS)
+}
+
+/// A linear layer over width `k`, whose input rows `input` pushes.
 pub fn linear(
     pool: &Pool,
     weights: Weights<'_>,
     k: usize,
     n: usize,
     out: &mut [bf16],
-    input: impl Fn(Range<usize>) -> Input + Sync,
+    input: impl Fn(Range<usize>, &mut Input<'_>) + Sync,
 ) {
     let work = out.len().saturating_mul(k);
-    pool.each(work, linear_tiles(pool, work, out, n), |mut tile| {
-        let input = input(tile.row..tile.row + tile.rows.len());
-        let columns = tile.column..tile.column + tile.rows[0].len();
-        project(pool.level, weights, &input, k, columns, &mut tile.rows);
-    });
+    let rows = tile_rows(out.len().checked_div(n).unwrap_or(0));
+    pool.each_with(
+        work,
+        linear_tiles(pool, work, out, n),
+        || Input::room(pool, weights.form(), rows, k),
+        |tile, own| {
+            own.clear();
+            input(tile.row..tile.row + tile.rows.len(), own);
+            let columns = tile.column..tile.column + tile.width();
+            project(weights, own, columns, tile.rows);
+        },
+    );
 }
 
 /// The rows `rows` of a matrix with rows of `width`.
@@ -181,8 +266,8 @@ pub fn run_bf16(op: &LinearBf16, pool: &Pool, memory: &mut Memory<'_>) {
     let [n, k] = memory.dims(op.weight);
     let x = memory.get(op.x);
     let weights = Weights::Bf16(memory.get(op.weight));
-    linear(pool, weights, k, n, &mut out, |rows| {
-        Input::widen(pool.level, row_slices(x, k, rows))
+    linear(pool, weights, k, n, &mut out, |rows, input| {
+        row_slices(x, k, rows).for_each(|row| input.push(row));
     });
     memory.put(op.out, out);
 }
@@ -193,35 +278,33 @@ pub fn run_w8a8(op: &LinearW8A8, pool: &Pool, memory: &mut Memory<'_>) {
     let [n, k] = memory.dims(op.weight);
     let (codes, scale) = (memory.get(op.codes), memory.get(op.scale));
     let weights = Weights::W8A8(memory.get(op.weight), memory.get(op.weight_scale));
-    linear(pool, weights, k, n, &mut out, |rows| {
-        Input::codes(
-            pool.level,
-            k,
-            rows.map(|r| (&codes[r * k..][..k], scale[r])),
-        )
+    linear(pool, weights, k, n, &mut out, |rows, input| {
+        rows.for_each(|r| input.push_codes(&codes[r * k..][..k], scale[r]));
     });
     memory.put(op.out, out);
 }
 
 /// The i32 sums of one rank.
 pub fn run_partial(op: &LinearW8A8Partial, pool: &Pool, memory: &mut Memory<'_>) {
+    let level = pool.level;
     let mut acc = memory.take(op.acc);
     let [n, k] = memory.dims(op.weight);
     let (codes, weight) = (memory.get(op.codes), memory.get(op.weight));
     let work = acc.len().saturating_mul(k);
-    pool.each(work, linear_tiles(pool, work, &mut acc, n), |tile| {
-        let Tile {
-            row,
-            column,
-            mut rows,
-        } = tile;
-        let mut input = Codes::new(k);
-        for codes in row_slices(codes, k, row..row + rows.len()) {
-            input.push(pool.level, |out| out.copy_from_slice(codes));
-        }
-        let columns = column..column + rows[0].len();
-        let weight = &weight[columns.start * k..columns.end * k];
-        dot_codes(pool.level, &input, weight, |row, c, acc| rows[row][c] = acc);
-    });
+    let rows = tile_rows(memory.dims::<_, 2>(op.codes)[0]);
+    pool.each_with(
+        work,
+        linear_tiles(pool, work, &mut acc, n),
+        || Codes::room(pool.arena(), rows, k),
+        |tile, input| {
+            input.clear();
+            for codes in row_slices(codes, k, tile.row..tile.row + tile.rows.len()) {
+                input.push(level, |out| out.copy_from_slice(codes));
+            }
+            let columns = tile.column..tile.column + tile.width();
+            let weight = &weight[columns.start * k..columns.end * k];
+            dot_codes(level, input, weight, |row, c, acc| tile.rows[row][c] = acc);
+        },
+    );
     memory.put(op.acc, acc);
 }

@@ -1,7 +1,7 @@
 //! Fast for the reason of [`crate::linear`]: threads get parts of the vocabulary, and each weight
 //! row meets all rows that want logits while it is in the nearest cache.
 
-use crate::linear::{Input, Weights, linear_tiles, project};
+use crate::linear::{Input, Weights, linear_tiles, project, tile_rows};
 use crate::pool::Pool;
 use layerlet_core::NONE;
 use layerlet_core::launch::{LaunchError, Operation};
@@ -21,23 +21,27 @@ pub fn run(op: &LmHead, pool: &Pool, memory: &mut Memory<'_>) -> Result<(), Laun
     let (x, out_rows) = (memory.get(op.x), memory.get(op.out_rows));
     let weights = Weights::Bf16(memory.get(op.weight));
     let work = logits.len().saturating_mul(k);
-    pool.each(
+    let tile = tile_rows(out_rows.len());
+    pool.each_with(
         work,
         linear_tiles(pool, work, &mut logits, vocabulary),
-        |tile| {
-            let columns = tile.column..tile.column + tile.rows[0].len();
-            let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
-            for (out, &row) in tile.rows.into_iter().zip(&out_rows[tile.row..]) {
-                match row {
-                    NONE => out.fill(bf16::ZERO),
+        || Input::room(pool, weights.form(), tile, k),
+        |tile, input| {
+            let columns = tile.column..tile.column + tile.width();
+            // Rows that want no logits move behind those that do.
+            input.clear();
+            let mut live = 0;
+            for r in 0..tile.rows.len() {
+                match out_rows[tile.row + r] {
+                    NONE => tile.rows[r].fill(bf16::ZERO),
                     row => {
-                        inputs.push(&x[row as usize * k..][..k]);
-                        outputs.push(out);
+                        input.push(&x[row as usize * k..][..k]);
+                        tile.rows.swap(live, r);
+                        live += 1;
                     }
                 }
             }
-            let input = Input::widen(pool.level, inputs);
-            project(pool.level, weights, &input, k, columns, &mut outputs);
+            project(weights, input, columns, &mut tile.rows[..live]);
         },
     );
     memory.put(op.logits, logits);

@@ -2,9 +2,10 @@
 //! query while it is in the nearest cache, each 16 columns of the block's values are widened once
 //! for all of them, and exp of a block's scores is vector code.
 
+use crate::arena::zeros;
 use crate::level::{Level, per_level};
 use crate::pool::Pool;
-use crate::vector::{COLUMNS, column_sum, dot, push_widened, sum, widen};
+use crate::vector::{COLUMNS, column_sum, dot, sum, widen, widen_row};
 use layerlet_core::NONE;
 use layerlet_core::launch::{LaunchError, Operation};
 use layerlet_core::memory::Memory;
@@ -69,12 +70,12 @@ impl<'a> Context<'a> {
     }
 
     /// Whether every live row has a place of its own in the caches, where all are valid.
-    pub fn places_are_distinct(&self) -> bool {
+    pub fn places_are_distinct(&self, pool: &Pool) -> bool {
         let rows = self.row_seq.iter().zip(self.positions);
         let live = rows.filter(|(seq, _)| **seq != NONE);
-        let mut places: Vec<usize> = live
-            .map(|(&seq, &p)| self.at(self.sequence_pages(seq as usize), p as usize, 0))
-            .collect();
+        let place =
+            |(&seq, &p): (&u32, &u32)| self.at(self.sequence_pages(seq as usize), p as usize, 0);
+        let places = pool.list(live.map(place));
         places.sort_unstable();
         places.windows(2).all(|w| w[0] != w[1])
     }
@@ -108,14 +109,15 @@ impl<'a> Context<'a> {
             .filter(|(_, seq)| **seq != NONE);
         let attended: usize = live.map(|(&position, _)| position as usize + 1).sum();
         let work = attended.saturating_mul(2 * part * self.heads);
-        let jobs: Vec<_> = out.chunks_exact_mut(part).enumerate().collect();
-        pool.each(work, jobs, |(i, out)| {
-            let (row, head) = (i / self.heads, i % self.heads);
+        let jobs = pool.list(out.chunks_exact_mut(part).enumerate());
+        let room = || Attention::room(pool, part / self.dim, self.dim);
+        pool.each_with(work, jobs, room, |(i, out), own| {
+            let (row, head) = (*i / self.heads, *i % self.heads);
             match self.row_seq[row] {
                 NONE => out.fill(bf16::ZERO),
                 _ => {
                     query(row, head, out);
-                    Attention::default().attend(pool.level, self, row, head, out);
+                    own.attend(self, row, head, out);
                 }
             }
         });
@@ -123,19 +125,19 @@ impl<'a> Context<'a> {
 }
 
 /// Scratch of one thread, for all query heads of one key head.
-#[derive(Default)]
-pub struct Attention {
+pub struct Attention<'b> {
+    level: Level,
     /// Widened queries, `[group, dim]`.
-    q: Vec<f32>,
-    scores: Vec<[f32; BLOCK]>,
+    q: &'b mut [f32],
+    scores: &'b mut [[f32; BLOCK]],
     /// Values of a block in the columns at hand.
-    values: Vec<[f32; COLUMNS]>,
+    values: &'b mut [[f32; COLUMNS]],
     /// Maximum and sum of each query.
-    folded: Vec<(f32, f32)>,
+    folded: &'b mut [(f32, f32)],
     /// What each query does with the block at hand.
-    folds: Vec<Fold>,
+    folds: &'b mut [Fold],
     /// Weighted values, `[group, dim]`.
-    out: Vec<f32>,
+    out: &'b mut [f32],
 }
 
 /// What a block scales the fold so far and itself by.
@@ -155,23 +157,24 @@ impl Fold {
     };
 }
 
-impl Attention {
+impl<'b> Attention<'b> {
+    fn room(pool: &'b Pool, group: usize, dim: usize) -> Attention<'b> {
+        let arena = pool.arena();
+        Attention {
+            level: pool.level,
+            q: zeros(arena, group * dim),
+            scores: arena.alloc_slice_fill_copy(group, [0.0; BLOCK]),
+            values: arena.alloc_slice_fill_copy(BLOCK, [0.0; COLUMNS]),
+            folded: arena.alloc_slice_fill_copy(group, (0.0, 0.0)),
+            folds: arena.alloc_slice_fill_copy(group, Fold::FIRST),
+            out: zeros(arena, group * dim),
+        }
+    }
+
     /// `out` holds the queries of one key head and gets what they attend to.
-    fn attend(
-        &mut self,
-        level: Level,
-        context: &Context<'_>,
-        row: usize,
-        head: usize,
-        out: &mut [bf16],
-    ) {
-        let dim = context.dim;
-        let group = out.len() / dim;
-        widen_queries(level, out, &mut self.q);
-        self.folded.resize(group, (0.0, 0.0));
-        self.folds.resize(group, Fold::FIRST);
-        self.out.resize(out.len(), 0.0);
-        self.scores.resize(group, [0.0; BLOCK]);
+    fn attend(&mut self, context: &Context<'_>, row: usize, head: usize, out: &mut [bf16]) {
+        let (level, dim) = (self.level, context.dim);
+        widen_queries(level, out, self.q);
         let pages = context.sequence_pages(context.row_seq[row] as usize);
         let position = context.positions[row] as usize;
         for first in (0..=position).step_by(BLOCK) {
@@ -180,50 +183,42 @@ impl Attention {
             for (j, at) in rows.iter_mut().enumerate() {
                 *at = context.at(pages, first + j, head);
             }
-            self.block(level, context, rows, first == 0);
+            self.block(context, rows, first == 0);
         }
         let gates = (row * context.heads + head) * 2 * out.len();
         let gates = context.q_gate[gates..].chunks_exact(2 * dim);
         let heads = out.chunks_exact_mut(dim).zip(self.out.chunks_exact(dim));
-        for (((out, acc), gate), &(_, l)) in heads.zip(gates).zip(&self.folded) {
+        for (((out, acc), gate), &(_, l)) in heads.zip(gates).zip(&*self.folded) {
             gate_head(level, acc, l, &gate[dim..], out);
         }
     }
 
-    fn block(&mut self, level: Level, context: &Context<'_>, rows: &[usize], first: bool) {
-        let (dim, live) = (context.dim, rows.len());
-        score_block(
-            level,
-            context.k,
-            rows,
-            context.scale,
-            &self.q,
-            &mut self.scores,
-        );
-        let scores = self.scores.iter_mut().zip(&mut self.folded);
-        for ((scores, folded), fold) in scores.zip(&mut self.folds) {
+    fn block(&mut self, context: &Context<'_>, rows: &[usize], first: bool) {
+        let (level, dim, live) = (self.level, context.dim, rows.len());
+        score_block(level, context.k, rows, context.scale, self.q, self.scores);
+        let scores = self.scores.iter_mut().zip(&mut *self.folded);
+        for ((scores, folded), fold) in scores.zip(&mut *self.folds) {
             *fold = fold_block(level, &mut scores[..live], folded, first);
         }
         for column in (0..dim).step_by(COLUMNS) {
             let width = COLUMNS.min(dim - column);
-            self.values.resize(live, [0.0; COLUMNS]);
             for (values, &at) in self.values.iter_mut().zip(rows) {
                 for (value, &v) in values.iter_mut().zip(&context.v[at + column..][..width]) {
                     *value = widen(v);
                 }
             }
-            let queries = self.scores.iter().zip(&self.folds);
+            let queries = self.scores.iter().zip(&*self.folds);
             for ((weights, fold), out) in queries.zip(self.out.chunks_exact_mut(dim)) {
                 let out = &mut out[column..][..width];
-                add_values(level, &weights[..live], &self.values, fold, out);
+                add_values(level, &weights[..live], self.values, fold, out);
             }
         }
     }
 }
 
 per_level! {
-    fn widen_queries(q: &[bf16], wide: &mut Vec<f32>) {
-        push_widened(q, wide);
+    fn widen_queries(q: &[bf16], wide: &mut [f32]) {
+        widen_row(q, wide);
     }
 
     /// Scores of a block: each key meets every query while it is in the nearest cache.

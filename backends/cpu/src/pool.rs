@@ -3,19 +3,20 @@
 
 mod crew;
 
+use crate::arena::{self, Bump};
 use crate::level::Level;
 use crew::Crew;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Multiply-adds below which sharing a launch costs more than it saves.
 pub const INLINE_BELOW: usize = 1 << 16;
 
-/// Jobs per thread: enough to even out jobs of unequal length.
-const JOBS_PER_THREAD: usize = 4;
+/// Jobs per thread: enough to even out jobs of unequal length, and threads that are called away.
+const JOBS_PER_THREAD: usize = 8;
 
-/// The threads of a backend, and the instructions that they use; instances share them.
+/// The threads of a backend and the instructions that they use.
 #[derive(Clone)]
-pub struct Pool {
+pub struct Threads {
     crew: Arc<Crew>,
     /// What kernels are compiled with.
     pub level: Level,
@@ -23,20 +24,49 @@ pub struct Pool {
     pub inline_below: usize,
 }
 
-impl Pool {
-    /// A pool of `threads` threads, the calling one among them; fewer where the system grants no more.
-    pub fn new(threads: usize, level: Level) -> Pool {
-        Pool {
+impl Threads {
+    /// So many threads, the calling one among them; fewer where the system grants no more.
+    pub fn new(threads: usize, level: Level) -> Threads {
+        Threads {
             crew: Arc::new(Crew::new(threads.saturating_sub(1))),
             level,
             inline_below: INLINE_BELOW,
         }
     }
+}
+
+/// What launches of one instance run on: the threads of the backend, and memory of its own.
+pub struct Pool {
+    threads: Threads,
+    /// What kernels are compiled with.
+    pub level: Level,
+    arena: Bump,
+}
+
+impl Pool {
+    /// With an empty arena.
+    pub fn new(threads: Threads) -> Pool {
+        Pool {
+            level: threads.level,
+            threads,
+            arena: Bump::new(),
+        }
+    }
+
+    /// Forgets everything in the arena, before a launch.
+    pub fn reset(&mut self) {
+        self.arena.reset();
+    }
+
+    /// Memory until the end of the launch.
+    pub fn arena(&self) -> &Bump {
+        &self.arena
+    }
 
     /// The threads that a launch of this many multiply-adds is worth.
     pub fn threads_for(&self, work: usize) -> usize {
-        match work >= self.inline_below {
-            true => 1 + self.crew.len(),
+        match work >= self.threads.inline_below {
+            true => 1 + self.threads.crew.len(),
             false => 1,
         }
     }
@@ -49,36 +79,31 @@ impl Pool {
         }
     }
 
-    /// Runs every job and returns the results in the order of the jobs.
-    pub fn map<J, R>(&self, work: usize, jobs: Vec<J>, run: impl Fn(J) -> R + Sync) -> Vec<R>
-    where
-        J: Send,
-        R: Send,
-    {
-        if jobs.len() < 2 || self.threads_for(work) == 1 {
-            return jobs.into_iter().map(run).collect();
-        }
-        // A job is taken by one thread, which leaves its result in the job's place.
-        let places: Vec<_> = jobs
-            .into_iter()
-            .map(|job| Mutex::new((Some(job), None)))
-            .collect();
-        self.crew.run(places.len(), &|i| {
-            let mut place = places[i].lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(job) = place.0.take() {
-                place.1 = Some(run(job));
-            }
-        });
-        let results = places.into_iter().filter_map(|place| {
-            let place = place.into_inner();
-            place.unwrap_or_else(PoisonError::into_inner).1
-        });
-        results.collect()
+    /// A list that lives until the end of the launch.
+    pub fn list<T>(&self, items: impl IntoIterator<Item = T>) -> &mut [T] {
+        arena::list(&self.arena, items)
     }
 
     /// Runs every job.
-    pub fn each<J: Send>(&self, work: usize, jobs: Vec<J>, run: impl Fn(J) + Sync) {
-        self.map(work, jobs, run);
+    pub fn each<J: Send>(&self, work: usize, jobs: &mut [J], run: impl Fn(&mut J) + Sync) {
+        self.each_with(work, jobs, || (), |job, ()| run(job));
+    }
+
+    /// Runs every job with something that its thread has to itself.
+    pub fn each_with<J: Send, S: Send>(
+        &self,
+        work: usize,
+        jobs: &mut [J],
+        mut scratch: impl FnMut() -> S,
+        run: impl Fn(&mut J, &mut S) + Sync,
+    ) {
+        let threads = self.threads_for(work).min(jobs.len());
+        if threads < 2 {
+            let mut scratch = scratch();
+            return jobs.iter_mut().for_each(|job| run(job, &mut scratch));
+        }
+        let scratch = self.list((0..=self.threads.crew.len()).map(|_| scratch()));
+        self.threads.crew.each(jobs, scratch, &run);
     }
 
     /// Runs `run` on every row of `out`, whose rows are `width` long; `work` multiply-adds a row.
@@ -89,16 +114,28 @@ impl Pool {
         width: usize,
         run: impl Fn(usize, &mut [T]) + Sync,
     ) {
+        self.rows_with(work, out, width, || (), |row, out, ()| run(row, out));
+    }
+
+    /// The same, with something that each thread has to itself.
+    pub fn rows_with<T: Send, S: Send>(
+        &self,
+        work: usize,
+        out: &mut [T],
+        width: usize,
+        scratch: impl FnMut() -> S,
+        run: impl Fn(usize, &mut [T], &mut S) + Sync,
+    ) {
         if out.is_empty() {
             return;
         }
         let rows = out.len() / width;
         let total = work.saturating_mul(rows);
         let block = rows.div_ceil(self.jobs_for(total));
-        let jobs: Vec<_> = out.chunks_mut(block * width).enumerate().collect();
-        self.each(total, jobs, |(b, out)| {
+        let jobs = self.list(out.chunks_mut(block * width).enumerate());
+        self.each_with(total, jobs, scratch, |(b, out), scratch| {
             for (i, row) in out.chunks_exact_mut(width).enumerate() {
-                run(b * block + i, row);
+                run(*b * block + i, row, scratch);
             }
         });
     }

@@ -41,19 +41,18 @@ per_level! {
 
 /// The operation.
 pub fn run(op: &QuantizeRows, pool: &Pool, memory: &mut Memory<'_>) {
+    let level = pool.level;
     let (mut codes, mut scale) = (memory.take(op.codes), memory.take(op.scale));
     let [_, k] = memory.dims(op.x);
     let x = memory.get(op.x);
     let work = x.len();
     let block = scale.len().div_ceil(pool.jobs_for(work)).max(1);
-    let jobs: Vec<_> = x
-        .chunks(block * k)
-        .zip(codes.chunks_mut(block * k).zip(scale.chunks_mut(block)))
-        .collect();
+    let outputs = codes.chunks_mut(block * k).zip(scale.chunks_mut(block));
+    let jobs = pool.list(x.chunks(block * k).zip(outputs));
     pool.each(work, jobs, |(x, (codes, scale))| {
         let rows = x.chunks_exact(k).zip(codes.chunks_exact_mut(k));
-        for ((x, codes), scale) in rows.zip(scale) {
-            *scale = quantize_row(pool.level, x, codes);
+        for ((x, codes), scale) in rows.zip(scale.iter_mut()) {
+            *scale = quantize_row(level, x, codes);
         }
     });
     memory.put(op.codes, codes);

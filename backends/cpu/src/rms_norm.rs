@@ -27,18 +27,20 @@ per_level! {
 
 /// The operation.
 pub fn run(op: &RmsNorm, pool: &Pool, memory: &mut Memory<'_>) {
+    let level = pool.level;
     let mut out = memory.take(op.out);
     let [width] = memory.dims(op.weight);
     let (x, weight) = (memory.get(op.x), memory.get(op.weight));
     pool.rows(2 * width, &mut out, width, |group, out| {
         let x = &x[group * op.stride..][..width];
-        rms_norm_row(pool.level, x, weight, op.eps, op.offset, out);
+        rms_norm_row(level, x, weight, op.eps, op.offset, out);
     });
     memory.put(op.out, out);
 }
 
 /// The residual addition and the norm of its stored sum.
 pub fn run_add(op: &AddRmsNorm, pool: &Pool, memory: &mut Memory<'_>) {
+    let level = pool.level;
     let (mut sum, mut out) = (memory.take(op.sum), memory.take(op.out));
     let [width] = memory.dims(op.weight);
     let (x, delta, weight) = (
@@ -49,17 +51,18 @@ pub fn run_add(op: &AddRmsNorm, pool: &Pool, memory: &mut Memory<'_>) {
     let work = 3 * out.len();
     let rows = out.len().checked_div(width).unwrap_or(0);
     let block = width * rows.div_ceil(pool.jobs_for(work)).max(1);
-    let jobs: Vec<_> = x
-        .chunks(block)
-        .zip(delta.chunks(block))
-        .zip(sum.chunks_mut(block).zip(out.chunks_mut(block)))
-        .collect();
-    pool.each(work, jobs, |((x, delta), (sum, out))| {
-        add_rows(pool.level, x, delta, sum);
-        for (sum, out) in sum.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
-            rms_norm_row(pool.level, sum, weight, op.eps, op.offset, out);
-        }
-    });
+    let inputs = x.chunks(block).zip(delta.chunks(block));
+    let outputs = sum.chunks_mut(block).zip(out.chunks_mut(block));
+    pool.each(
+        work,
+        pool.list(inputs.zip(outputs)),
+        |((x, delta), (sum, out))| {
+            add_rows(level, x, delta, sum);
+            for (sum, out) in sum.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+                rms_norm_row(level, sum, weight, op.eps, op.offset, out);
+            }
+        },
+    );
     memory.put(op.sum, sum);
     memory.put(op.out, out);
 }

@@ -40,6 +40,7 @@ per_level! {
 
 /// The operation.
 pub fn run(op: &Rope, pool: &Pool, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
+    let level = pool.level;
     let [table_rows, _, half] = memory.dims(op.table);
     let in_table = |&p: &u32| (p as usize) < table_rows;
     if !memory.get(op.positions).iter().all(in_table) {
@@ -55,7 +56,7 @@ pub fn run(op: &Rope, pool: &Pool, memory: &mut Memory<'_>) -> Result<(), Launch
     pool.rows(2 * width, &mut out, width, |row, out| {
         out.copy_from_slice(&x[row * width..][..width]);
         for head in out.chunks_exact_mut(op.head_dim) {
-            angles.rotate(pool.level, positions[row], head);
+            angles.rotate(level, positions[row], head);
         }
     });
     memory.put(op.out, out);

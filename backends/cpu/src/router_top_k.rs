@@ -1,6 +1,7 @@
 //! Fast because exp over the experts is vector code, and because the choice is k maxima over i16 keys
 //! that order as the logits do.
 
+use crate::arena::{Bump, zeros};
 use crate::argmax::order;
 use crate::level::{Level, per_level};
 use crate::pool::Pool;
@@ -14,24 +15,30 @@ use layerlet_core::ops::RouterTopK;
 const TAKEN: i16 = i16::MIN;
 
 /// Scratch of one thread.
-#[derive(Default)]
-struct Router {
-    keys: Vec<i16>,
-    weights: Vec<f32>,
+struct Router<'b> {
+    keys: &'b mut [i16],
+    weights: &'b mut [f32],
 }
 
-impl Router {
+impl<'b> Router<'b> {
+    fn room(arena: &'b Bump, experts: usize) -> Router<'b> {
+        Router {
+            keys: arena.alloc_slice_fill_copy(experts, TAKEN),
+            weights: zeros(arena, experts),
+        }
+    }
+
     /// Routes of one row.
     fn route(&mut self, level: Level, logits: &[bf16], ids: &mut [u32], weights: &mut [f32]) {
-        self.keys.clear();
-        self.keys.extend(logits.iter().map(|&l| order(l)));
+        for (key, &l) in self.keys.iter_mut().zip(logits) {
+            *key = order(l);
+        }
         let best = self.best();
         let max = match widen(logits[best]) {
             nan if nan.is_nan() => f32::NEG_INFINITY,
             max => max,
         };
-        self.weights.resize(logits.len(), 0.0);
-        let total = softmax_terms(level, logits, max, &mut self.weights);
+        let total = softmax_terms(level, logits, max, self.weights);
         for (id, weight) in ids.iter_mut().zip(&mut *weights) {
             let best = self.best();
             self.keys[best] = TAKEN;
@@ -70,20 +77,21 @@ pub fn route_rows(
     ids: &mut [u32],
     weights: &mut [f32],
 ) {
+    let level = pool.level;
     let work = logits.len() * (k + 16);
     let block = row_seq.len().div_ceil(pool.jobs_for(work)).max(1);
     let outs = ids.chunks_mut(block * k).zip(weights.chunks_mut(block * k));
-    let jobs: Vec<_> = outs.enumerate().collect();
-    pool.each(work, jobs, |(b, (ids, weights))| {
-        let mut router = Router::default();
+    let jobs = pool.list(outs.enumerate());
+    let room = || Router::room(pool.arena(), experts);
+    pool.each_with(work, jobs, room, |(b, (ids, weights)), router| {
         let rows = ids.chunks_exact_mut(k).zip(weights.chunks_exact_mut(k));
-        for (row, (ids, weights)) in (b * block..).zip(rows) {
+        for (row, (ids, weights)) in (*b * block..).zip(rows) {
             if row_seq[row] == NONE {
                 ids.fill(NONE);
                 weights.fill(0.0);
             } else {
                 let logits = &logits[row * experts..][..experts];
-                router.route(pool.level, logits, ids, weights);
+                router.route(level, logits, ids, weights);
             }
         }
     });

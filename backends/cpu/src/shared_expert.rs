@@ -20,6 +20,7 @@ per_level! {
 
 /// The operation.
 pub fn run(op: &SharedExpert, pool: &Pool, memory: &mut Memory<'_>) {
+    let level = pool.level;
     let mut out = memory.take(op.out);
     let [_, width] = memory.dims(op.out);
     let (shared, gate) = (memory.get(op.shared), memory.get(op.gate));
@@ -27,7 +28,7 @@ pub fn run(op: &SharedExpert, pool: &Pool, memory: &mut Memory<'_>) {
     pool.rows(4 * width, &mut out, width, |row, out| {
         let at = row * width;
         let (shared, routed) = (&shared[at..][..width], &routed[at..][..width]);
-        shared_expert_row(pool.level, gate[row], shared, routed, out);
+        shared_expert_row(level, gate[row], shared, routed, out);
     });
     memory.put(op.out, out);
 }

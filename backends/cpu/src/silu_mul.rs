@@ -20,11 +20,12 @@ per_level! {
 
 /// The operation.
 pub fn run(op: &SiluMul, pool: &Pool, memory: &mut Memory<'_>) {
+    let level = pool.level;
     let mut out = memory.take(op.out);
     let [_, width] = memory.dims(op.out);
     let gate_up = memory.get(op.gate_up);
     pool.rows(16 * width, &mut out, width, |row, out| {
-        silu_mul_row(pool.level, &gate_up[row * 2 * width..][..2 * width], out);
+        silu_mul_row(level, &gate_up[row * 2 * width..][..2 * width], out);
     });
     memory.put(op.out, out);
 }

@@ -4,6 +4,7 @@
 //! All are `#[inline(always)]`, so that a function made by `per_level!` compiles them with its
 //! instructions.
 
+use crate::exact_products;
 use layerlet_core::numerics::{LANES, bf16, tree_sum};
 
 /// bf16 to f32: exact, sixteen zero bits below.
@@ -18,14 +19,6 @@ pub fn widen_row(x: &[bf16], out: &mut [f32]) {
     for (out, &x) in out.iter_mut().zip(x) {
         *out = widen(x);
     }
-}
-
-/// Appends a widened row.
-#[inline(always)]
-pub fn push_widened(x: &[bf16], out: &mut Vec<f32>) {
-    let start = out.len();
-    out.resize(start + x.len(), 0.0);
-    widen_row(x, &mut out[start..]);
 }
 
 /// Sum over `0..n` in lane order of terms that two slices give.
@@ -51,26 +44,25 @@ pub fn dot(x: &[f32], w: &[bf16]) -> f32 {
     lane_fold(x, w, |x, &w| x * widen(w))
 }
 
-/// Dot products in lane order of two widened rows with a third.
+/// Dot products in lane order of several widened rows with one. `FUSED` adds with fma: only for rows
+/// that [`exact_products::fits_fma`].
 #[inline(always)]
-pub fn dot_two(x: [&[f32]; 2], w: &[f32]) -> [f32; 2] {
-    let mut lanes = [[0.0f32; LANES]; 2];
-    let (w_chunks, w_tail) = w.as_chunks::<LANES>();
-    let chunks = x[0]
-        .as_chunks::<LANES>()
-        .0
-        .iter()
-        .zip(x[1].as_chunks::<LANES>().0);
-    for (w, (x0, x1)) in w_chunks.iter().zip(chunks) {
-        for j in 0..LANES {
-            lanes[0][j] += x0[j] * w[j];
-            lanes[1][j] += x1[j] * w[j];
+pub fn dot_rows<const R: usize, const FUSED: bool>(x: [&[f32]; R], w: &[f32]) -> [f32; R] {
+    let mut lanes = [[0.0f32; LANES]; R];
+    let add = exact_products::multiply_add::<FUSED>;
+    let (chunks, tail) = w.as_chunks::<LANES>();
+    let x_chunks: [&[[f32; LANES]]; R] = x.map(|x| &x.as_chunks().0[..chunks.len()]);
+    for (i, w) in chunks.iter().enumerate() {
+        for (lanes, x) in lanes.iter_mut().zip(x_chunks) {
+            for j in 0..LANES {
+                lanes[j] = add(lanes[j], x[i][j], w[j]);
+            }
         }
     }
-    let done = w.len() - w_tail.len();
+    let done = w.len() - tail.len();
     for (lanes, x) in lanes.iter_mut().zip(x) {
-        for (lane, (x, w)) in lanes.iter_mut().zip(x[done..].iter().zip(w_tail)) {
-            *lane += x * w;
+        for (lane, (&x, &w)) in lanes.iter_mut().zip(x[done..].iter().zip(tail)) {
+            *lane = add(*lane, x, w);
         }
     }
     lanes.map(tree_sum)

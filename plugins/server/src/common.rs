@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use layerlet_core::backend::Backend;
 use layerlet_core::plan::Capacity;
 use layerlet_core::reference::Reference;
-use layerlet_cpu::Cpu;
+use layerlet_cpu::{Cpu, Level};
 use layerlet_engine::checkpoint::Checkpoint;
 use layerlet_engine::{Model, Options};
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ impl FolderArgs {
 pub enum BackendKind {
     /// The definition itself: slow, one thread
     Reference,
-    /// All cores, fused kernels
+    /// All cores, fused kernels, the widest instructions (or those that LAYERLET_CPU names)
     Cpu,
 }
 
@@ -67,13 +67,15 @@ impl BackendKind {
     /// Every backend, in order of speed.
     pub const ALL: [BackendKind; 2] = [BackendKind::Cpu, BackendKind::Reference];
 
-    /// Makes it.
-    pub fn backend(self, threads: Option<u16>) -> Box<dyn Backend> {
-        match (self, threads) {
-            (BackendKind::Reference, _) => Box::new(Reference),
-            (BackendKind::Cpu, None) => Box::new(Cpu::new()),
-            (BackendKind::Cpu, Some(n)) => Box::new(Cpu::with_threads(n.into())),
+    /// Makes it. `LAYERLET_CPU` chooses the instructions of the CPU backend.
+    pub fn backend(self, threads: Option<u16>) -> Result<Box<dyn Backend>, CommandError> {
+        if self == BackendKind::Reference {
+            return Ok(Box::new(Reference));
         }
+        let level = Level::from_environment();
+        let level = level.map_err(|e| CommandError::argument(layerlet_cpu::LEVEL_VARIABLE, e))?;
+        let cpu = threads.map_or_else(Cpu::new, |n| Cpu::with_threads(n.into()));
+        Ok(Box::new(cpu.at_level(level)))
     }
 }
 
@@ -114,7 +116,7 @@ impl ModelArgs {
             fused: !self.unfused,
             capacity,
         };
-        let backend = self.backend.backend(self.threads);
+        let backend = self.backend.backend(self.threads)?;
         let bar = bytes_bar("loading");
         let model = Model::load(checkpoint, backend.as_ref(), &options, |done, total| {
             bar.set_length(total);

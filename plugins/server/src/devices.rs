@@ -14,7 +14,10 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), CommandError> {
-    let devices = BackendKind::ALL.map(|kind| kind.backend(None).identity());
+    let identity = |kind: BackendKind| Ok(kind.backend(None)?.identity());
+    let devices: Result<Vec<_>, CommandError> =
+        BackendKind::ALL.into_iter().map(identity).collect();
+    let devices = devices?;
     if args.json {
         return format::json(&devices);
     }

@@ -114,7 +114,7 @@ fn build(args: &Args) -> Result<Plan, CommandError> {
     let plan = forward(&layout, &shape).map_err(EngineError::from)?;
     Ok(match args.unfused {
         true => plan,
-        false => fuse(&plan, args.backend.backend(None).layerlets()),
+        false => fuse(&plan, args.backend.backend(None)?.layerlets()),
     })
 }
 

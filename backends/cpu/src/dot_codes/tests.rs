@@ -4,8 +4,8 @@
 use super::*;
 use proptest::prelude::*;
 
-fn codes_of(rows: &[Vec<i8>]) -> Codes {
-    let mut codes = Codes::new(rows.first().map_or(0, Vec::len));
+fn codes_of<'b>(arena: &'b Bump, rows: &[Vec<i8>]) -> Codes<'b> {
+    let mut codes = Codes::room(arena, rows.len(), rows.first().map_or(0, Vec::len));
     for row in rows {
         codes.push(Level::PORTABLE, |out| out.copy_from_slice(row));
     }
@@ -103,7 +103,8 @@ fn operands() -> impl Strategy<Value = (Vec<Vec<i8>>, Vec<Vec<i8>>)> {
 proptest! {
     #[test]
     fn every_level_gives_the_exact_sum((rows, weights) in operands()) {
-        let (codes, weight) = (codes_of(&rows), weights.concat());
+        let arena = Bump::new();
+        let (codes, weight) = (codes_of(&arena, &rows), weights.concat());
         let want = naive(&rows, &weights);
         for level in Level::available() {
             let got = collect(rows.len(), weights.len(), |store| dot_codes(level, &codes, &weight, store));
@@ -113,7 +114,8 @@ proptest! {
 
     #[test]
     fn the_biased_form_is_exact((rows, weights) in operands()) {
-        let (codes, weight) = (codes_of(&rows), weights.concat());
+        let arena = Bump::new();
+        let (codes, weight) = (codes_of(&arena, &rows), weights.concat());
         let one = collect(rows.len(), weights.len(), |store| walk::<ModelOfVnni, 64, 1, 4>(&codes, &weight, store));
         let many = collect(rows.len(), weights.len(), |store| walk::<ModelOfVnni, 64, 6, 4>(&codes, &weight, store));
         let want = naive(&rows, &weights);
@@ -134,7 +136,12 @@ fn the_longest_row_does_not_overflow() {
         (-127, -128),
     ] {
         let (rows, weights) = (vec![vec![a; k]; 5], vec![vec![w; k]; 3]);
-        let (codes, weight, want) = (codes_of(&rows), weights.concat(), naive(&rows, &weights));
+        let arena = Bump::new();
+        let (codes, weight, want) = (
+            codes_of(&arena, &rows),
+            weights.concat(),
+            naive(&rows, &weights),
+        );
         for level in Level::available() {
             let got = collect(5, 3, |store| dot_codes(level, &codes, &weight, store));
             assert_eq!(got, want, "{} at {a} * {w}", level.name());

@@ -114,17 +114,17 @@ impl DotStep<64> for Vnni {
 /// At the avx2 level, for rows without -128.
 pub fn dot_codes_avx2(
     level: Level,
-    codes: &Codes,
+    codes: &Codes<'_>,
     weight: &[i8],
     store: impl FnMut(usize, usize, i32),
 ) {
     #[target_feature(enable = "avx2,fma,bmi2")]
-    fn one_row(codes: &Codes, weight: &[i8], store: impl FnMut(usize, usize, i32)) {
+    fn one_row(codes: &Codes<'_>, weight: &[i8], store: impl FnMut(usize, usize, i32)) {
         walk::<Avx2, 32, 1, 4>(codes, weight, store);
     }
 
     #[target_feature(enable = "avx2,fma,bmi2")]
-    fn rows(codes: &Codes, weight: &[i8], store: impl FnMut(usize, usize, i32)) {
+    fn rows(codes: &Codes<'_>, weight: &[i8], store: impl FnMut(usize, usize, i32)) {
         walk::<Avx2, 32, 4, 2>(codes, weight, store);
     }
 
@@ -140,17 +140,17 @@ pub fn dot_codes_avx2(
 /// At the avx512-vnni level.
 pub fn dot_codes_vnni(
     level: Level,
-    codes: &Codes,
+    codes: &Codes<'_>,
     weight: &[i8],
     store: impl FnMut(usize, usize, i32),
 ) {
     #[target_feature(enable = "avx2,fma,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn one_row(codes: &Codes, weight: &[i8], store: impl FnMut(usize, usize, i32)) {
+    fn one_row(codes: &Codes<'_>, weight: &[i8], store: impl FnMut(usize, usize, i32)) {
         walk::<Vnni, 64, 1, 4>(codes, weight, store);
     }
 
     #[target_feature(enable = "avx2,fma,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn rows(codes: &Codes, weight: &[i8], store: impl FnMut(usize, usize, i32)) {
+    fn rows(codes: &Codes<'_>, weight: &[i8], store: impl FnMut(usize, usize, i32)) {
         walk::<Vnni, 64, 6, 4>(codes, weight, store);
     }
 

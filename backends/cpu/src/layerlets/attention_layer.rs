@@ -2,6 +2,7 @@
 //! thread that attends with them, and keys on their way into the cache.
 
 use super::stages::find;
+use crate::arena::zeros;
 use crate::level::Level;
 use crate::paged_attention::Context;
 use crate::pool::Pool;
@@ -95,6 +96,7 @@ impl<'a> Heads<'a> {
 
 /// `None`: not stages that this kernel knows, or positions or pages out of range.
 pub fn run(fused: &Fused, pool: &Pool, memory: &mut Memory<'_>) -> Option<()> {
+    let level = pool.level;
     let stages = recognise(fused)?;
     let [_, q_width] = memory.dims(stages.attention.q);
     let [_, k_width] = memory.dims(stages.append.k);
@@ -109,22 +111,22 @@ pub fn run(fused: &Fused, pool: &Pool, memory: &mut Memory<'_>) -> Option<()> {
         && stages.q_rope.table == stages.k_rope.table;
     let in_table = positions.iter().all(|&p| (p as usize) < angles);
     let context = Context::of(stages.attention, memory);
-    if !(widths_fit && in_table && context.is_valid() && context.places_are_distinct()) {
+    if !(widths_fit && in_table && context.is_valid() && context.places_are_distinct(pool)) {
         return None;
     }
 
     let keep = fused.keep_intermediates;
     let keys = rows_of(pool, stages.k_norm, stages.k_rope, k_width, keep, memory);
-    append(stages.append, &keys, k_width, memory);
+    append(stages.append, keys, k_width, memory);
     if keep {
-        memory.get_mut(stages.k_rope.out).copy_from_slice(&keys);
+        memory.get_mut(stages.k_rope.out).copy_from_slice(keys);
         let queries = rows_of(pool, stages.q_norm, stages.q_rope, q_width, keep, memory);
-        memory.get_mut(stages.q_rope.out).copy_from_slice(&queries);
+        memory.get_mut(stages.q_rope.out).copy_from_slice(queries);
     }
 
     let mut out = memory.take(stages.attention.out);
     let context = Context::of(stages.attention, memory);
-    let heads = Heads::of(pool.level, stages.q_norm, stages.q_rope, memory);
+    let heads = Heads::of(level, stages.q_norm, stages.q_rope, memory);
     let positions = memory.get(stages.append.positions);
     let row_heads = q_width / heads.weight.len();
     context.run(pool, &mut out, |row, key_head, queries| {
@@ -137,26 +139,27 @@ pub fn run(fused: &Fused, pool: &Pool, memory: &mut Memory<'_>) -> Option<()> {
 }
 
 /// Normalised and rotated heads of all rows; stores the normalised ones where they are kept.
-fn rows_of(
-    pool: &Pool,
+fn rows_of<'b>(
+    pool: &'b Pool,
     norm: &RmsNorm,
     rope: &Rope,
     width: usize,
     keep: bool,
     memory: &mut Memory<'_>,
-) -> Vec<bf16> {
-    let mut rows = vec![bf16::ZERO; memory.get(rope.positions).len() * width];
-    let heads = Heads::of(pool.level, norm, rope, memory);
+) -> &'b [bf16] {
+    let level = pool.level;
+    let rows = zeros(pool.arena(), memory.get(rope.positions).len() * width);
+    let heads = Heads::of(level, norm, rope, memory);
     let row_heads = width / heads.weight.len();
-    pool.rows(3 * width, &mut rows, width, |row, out| {
+    pool.rows(3 * width, rows, width, |row, out| {
         heads.normalise(row * row_heads, out);
     });
     if keep {
-        memory.get_mut(norm.out).copy_from_slice(&rows);
+        memory.get_mut(norm.out).copy_from_slice(rows);
     }
-    let heads = Heads::of(pool.level, norm, rope, memory);
+    let heads = Heads::of(level, norm, rope, memory);
     let positions = memory.get(rope.positions);
-    pool.rows(width, &mut rows, width, |row, out| {
+    pool.rows(width, rows, width, |row, out| {
         heads.rotate(positions[row], out)
     });
     rows

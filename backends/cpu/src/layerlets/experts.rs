@@ -1,14 +1,19 @@
-//! What the two mixture-of-experts kernels share: a job is up to 16 rows of one expert (or of the
-//! shared one), from codes to down projection, all between its projections kept by its thread.
-//! Tokens are gathered by number; nothing is permuted.
+//! What the two mixture-of-experts kernels share: the rows of all experts, the shared one among them,
+//! as two lists of jobs. A job of the first is some rows of one expert and some columns between its
+//! projections, from codes to activation; a job of the second is some rows and columns of its output.
+//!
+//! Fast because every thread finds work until the last column: a decode step has nine experts of one
+//! row, which no whole number of threads divides. Tokens are gathered by number; nothing is permuted.
 
 use super::stages::{MlpStages, Source, WeightBufs, find, grouped};
+use crate::arena::zeros;
 use crate::expert_prologue::Routes;
 use crate::level::Level;
-use crate::linear::{Input, TILE_ROWS, Weights, project};
+use crate::linear::{Form, Input, TILE_ROWS, Weights, project};
 use crate::pool::Pool;
 use crate::quantize_rows::quantize_row;
 use crate::silu_mul::silu_mul_row;
+use crate::tiles::{Tile, tiles};
 use crate::weighted_gather::weighted_sum;
 use layerlet_core::NONE;
 use layerlet_core::buffer::Buf;
@@ -16,6 +21,11 @@ use layerlet_core::launch::Launch;
 use layerlet_core::memory::Memory;
 use layerlet_core::numerics::bf16;
 use layerlet_core::ops::{ExpertPrologue, QuantizeRows, WeightedGather};
+use std::mem::take;
+use std::sync::{Mutex, PoisonError};
+
+/// Columns of a job are multiples of this: a cache line of outputs.
+const COLUMN_STEP: usize = 32;
 
 /// The stages from routes to weighted sum.
 pub struct RoutedStages<'a> {
@@ -55,22 +65,44 @@ pub fn are_all(stages: &[Launch], count: usize, sources: &[&Source]) -> bool {
     stages.len() == count + inputs.count()
 }
 
+/// Codes and scales of rows.
+#[derive(Clone, Copy, Default)]
+pub struct Quantised<'b> {
+    pub codes: &'b [i8],
+    pub scales: &'b [f32],
+}
+
+impl<'b> Quantised<'b> {
+    fn of(pool: &'b Pool, x: &[bf16], k: usize) -> Quantised<'b> {
+        let level = pool.level;
+        let codes = zeros(pool.arena(), x.len());
+        let scales = zeros(pool.arena(), x.len() / k);
+        let rows = codes.chunks_exact_mut(k).zip(scales.iter_mut());
+        let jobs = pool.list(rows.zip(x.chunks_exact(k)));
+        pool.each(x.len(), jobs, |((codes, scale), x)| {
+            **scale = quantize_row(level, x, codes);
+        });
+        Quantised { codes, scales }
+    }
+}
+
 /// The rows that enter a layer, in the forms that its linears read.
-pub struct Rows<'a> {
-    x: &'a [bf16],
-    /// Codes and scales, if any linear wants them computed here.
-    quantised: (Vec<i8>, Vec<f32>),
+pub struct Rows<'b> {
+    x: &'b [bf16],
+    /// Of all rows, if any linear wants them computed here.
+    quantised: Quantised<'b>,
 }
 
 /// Where one linear takes the rows of [`Rows`] from.
-pub enum RowsFor<'a> {
-    Bf16(&'a [bf16]),
-    Codes(&'a [i8], &'a [f32]),
+#[derive(Clone, Copy)]
+pub enum RowsFor<'b> {
+    Bf16(&'b [bf16]),
+    Codes(Quantised<'b>),
 }
 
-impl<'a> Rows<'a> {
+impl<'b> Rows<'b> {
     /// `None` where the sources are not all the same rows.
-    pub fn new(sources: &[&Source], pool: &Pool, memory: &'a Memory<'_>) -> Option<Rows<'a>> {
+    pub fn new(sources: &[&Source], pool: &'b Pool, memory: &'b Memory<'_>) -> Option<Rows<'b>> {
         let of = |source: &&Source| match source {
             Source::Bf16(x) => Some(*x),
             Source::Quantize(op) => Some(op.x),
@@ -80,63 +112,55 @@ impl<'a> Rows<'a> {
         let Some(x) = used.next() else {
             return Some(Rows {
                 x: &[],
-                quantised: Default::default(),
+                quantised: Quantised::default(),
             });
         };
         if used.any(|other| other != x) {
             return None;
         }
-        let [rows, k] = memory.dims(x);
+        let [_, k] = memory.dims(x);
         let x = memory.get(x);
         let quantised = match sources.iter().any(|s| matches!(s, Source::Quantize(_))) {
-            true => quantize_all(pool, x, rows, k),
-            false => Default::default(),
+            true => Quantised::of(pool, x, k),
+            false => Quantised::default(),
         };
         Some(Rows { x, quantised })
     }
 
-    /// The rows as one linear reads them.
-    pub fn view(&'a self, source: &Source, memory: &'a Memory<'_>) -> RowsFor<'a> {
-        match *source {
-            Source::Bf16(_) => RowsFor::Bf16(self.x),
-            Source::Quantize(_) => RowsFor::Codes(&self.quantised.0, &self.quantised.1),
-            Source::Codes(codes, scale) => RowsFor::Codes(memory.get(codes), memory.get(scale)),
-        }
+    /// Codes and scales that were computed here.
+    pub fn to_quantised(&self) -> (Vec<i8>, Vec<f32>) {
+        (
+            self.quantised.codes.to_vec(),
+            self.quantised.scales.to_vec(),
+        )
     }
 
-    /// Codes and scales that were computed here.
-    pub fn into_quantised(self) -> (Vec<i8>, Vec<f32>) {
-        self.quantised
+    /// The rows as one linear reads them.
+    pub fn view(&self, source: &Source, memory: &'b Memory<'_>) -> RowsFor<'b> {
+        match *source {
+            Source::Bf16(_) => RowsFor::Bf16(self.x),
+            Source::Quantize(_) => RowsFor::Codes(self.quantised),
+            Source::Codes(codes, scale) => RowsFor::Codes(Quantised {
+                codes: memory.get(codes),
+                scales: memory.get(scale),
+            }),
+        }
     }
 }
 
 impl RowsFor<'_> {
-    /// Some of the rows, for the inner loops.
-    pub fn input(&self, level: Level, k: usize, rows: impl Iterator<Item = usize>) -> Input {
+    /// Adds one of the rows, of width `k`.
+    pub fn push(&self, k: usize, row: usize, input: &mut Input<'_>) {
         match self {
-            RowsFor::Bf16(x) => Input::widen(level, rows.map(|row| &x[row * k..][..k])),
-            RowsFor::Codes(codes, scales) => {
-                let rows = rows.map(|row| (&codes[row * k..][..k], scales[row]));
-                Input::codes(level, k, rows)
+            RowsFor::Bf16(x) => input.push(&x[row * k..][..k]),
+            RowsFor::Codes(Quantised { codes, scales }) => {
+                input.push_codes(&codes[row * k..][..k], scales[row]);
             }
         }
     }
 }
 
-fn quantize_all(pool: &Pool, x: &[bf16], rows: usize, k: usize) -> (Vec<i8>, Vec<f32>) {
-    let (mut codes, mut scales) = (vec![0; rows * k], vec![0.0; rows]);
-    let jobs: Vec<_> = codes
-        .chunks_exact_mut(k)
-        .zip(&mut scales)
-        .zip(x.chunks_exact(k))
-        .collect();
-    pool.each(x.len(), jobs, |((codes, scale), x)| {
-        *scale = quantize_row(pool.level, x, codes)
-    });
-    (codes, scales)
-}
-
-/// Up projection, activation and down projection with their weights.
+/// Up projection, activation and down projection with their weights, of one expert or of all.
 #[derive(Clone, Copy)]
 pub struct Mlp<'a> {
     up: Weights<'a>,
@@ -144,7 +168,7 @@ pub struct Mlp<'a> {
     /// Input width.
     k: usize,
     /// Width between the projections.
-    inner: usize,
+    pub inner: usize,
     /// Output width.
     pub n: usize,
 }
@@ -160,11 +184,6 @@ impl<'a> Mlp<'a> {
         }
     }
 
-    /// Multiply-adds of a row.
-    pub fn work(&self) -> usize {
-        self.inner * (2 * self.k + self.n)
-    }
-
     fn of_expert(self, expert: usize) -> Mlp<'a> {
         Mlp {
             up: self.up.of_expert(expert, 2 * self.inner, self.k),
@@ -172,148 +191,305 @@ impl<'a> Mlp<'a> {
             ..self
         }
     }
+}
 
-    fn run(&self, level: Level, input: &Input, out: &mut [&mut [bf16]]) -> Inner {
-        let (rows, inner) = (out.len(), self.inner);
-        let mut gate_up = vec![bf16::ZERO; rows * 2 * inner];
-        let mut up_rows: Vec<&mut [bf16]> = gate_up.chunks_exact_mut(2 * inner).collect();
-        project(level, self.up, input, self.k, 0..2 * inner, &mut up_rows);
-        let mut activated = vec![bf16::ZERO; rows * inner];
-        let halves = gate_up.chunks_exact(2 * inner);
-        for (gate_up, activated) in halves.zip(activated.chunks_exact_mut(inner)) {
-            silu_mul_row(level, gate_up, activated);
-        }
-        let activated_rows = activated.chunks_exact(inner);
-        let input = match self.down {
-            Weights::Bf16(_) => Input::widen(level, activated_rows),
-            Weights::W8A8(..) => Input::quantize(level, inner, activated_rows),
-        };
-        project(level, self.down, &input, inner, 0..self.n, out);
-        Inner {
-            gate_up,
-            activated,
-            input,
+/// Consecutive rows of one expert.
+#[derive(Clone, Copy)]
+struct Group<'b> {
+    mlp: Mlp<'b>,
+    input: RowsFor<'b>,
+    /// Token of each row; `None`: the rows are the tokens.
+    slots: Option<&'b [u32]>,
+    k_per_token: usize,
+    /// First of the rows among the rows of its part.
+    first: usize,
+    rows: usize,
+}
+
+impl Group<'_> {
+    fn push_rows(&self, input: &mut Input<'_>) {
+        input.clear();
+        for row in 0..self.rows {
+            let token = match self.slots {
+                Some(slots) => slots[row] as usize / self.k_per_token,
+                None => self.first + row,
+            };
+            self.input.push(self.mlp.k, token, input);
         }
     }
 }
 
-/// What lies between the projections of a job's rows.
-struct Inner {
+/// All rows of the routed experts, or of the shared one.
+pub struct Part<'b> {
+    mlp: Mlp<'b>,
+    groups: &'b [Group<'b>],
+    rows: usize,
+    /// `[rows, inner]`
+    activated: &'b [bf16],
+    /// The activated rows as a W8A8 down projection reads them.
+    quantised: Quantised<'b>,
+    /// `[rows, n]`
+    pub y: &'b [bf16],
+}
+
+impl<'b> Part<'b> {
+    /// The routed experts: one row a live pair.
+    pub fn routed(
+        pool: &'b Pool,
+        mlp: Mlp<'b>,
+        input: RowsFor<'b>,
+        routes: &Routes<'b>,
+        k_per_token: usize,
+    ) -> Part<'b> {
+        let slot_of_row = routes.slot_of_row;
+        let experts = routes.offsets.windows(2).enumerate();
+        let groups = experts.flat_map(|(expert, w)| {
+            let (start, end) = (w[0] as usize, w[1] as usize);
+            (start..end).step_by(TILE_ROWS).map(move |first| {
+                let slots = &slot_of_row[first..end.min(first + TILE_ROWS)];
+                Group {
+                    mlp: mlp.of_expert(expert),
+                    input,
+                    slots: Some(slots),
+                    k_per_token,
+                    first,
+                    rows: slots.len(),
+                }
+            })
+        });
+        Part::new(mlp, slot_of_row.len(), pool.list(groups))
+    }
+
+    /// The shared expert: one row a token.
+    pub fn shared(pool: &'b Pool, mlp: Mlp<'b>, input: RowsFor<'b>, tokens: usize) -> Part<'b> {
+        let groups = (0..tokens).step_by(TILE_ROWS).map(|first| Group {
+            mlp,
+            input,
+            slots: None,
+            k_per_token: 1,
+            first,
+            rows: TILE_ROWS.min(tokens - first),
+        });
+        Part::new(mlp, tokens, pool.list(groups))
+    }
+
+    fn new(mlp: Mlp<'b>, rows: usize, groups: &'b [Group<'b>]) -> Part<'b> {
+        Part {
+            mlp,
+            groups,
+            rows,
+            activated: &[],
+            quantised: Quantised::default(),
+            y: &[],
+        }
+    }
+
+    /// The activated rows as the down projection reads them.
+    fn activated(&self) -> RowsFor<'b> {
+        match self.mlp.down.form() {
+            Form::Wide => RowsFor::Bf16(self.activated),
+            Form::Codes => RowsFor::Codes(self.quantised),
+        }
+    }
+
+    fn work(&self) -> usize {
+        self.rows * self.mlp.inner * (2 * self.mlp.k + self.mlp.n)
+    }
+
+    /// Room for the rows of the largest group, as `form` asks.
+    fn room(&self, pool: &'b Pool, form: Form, k: usize) -> Input<'b> {
+        let rows = self.groups.iter().map(|g| g.rows).max();
+        Input::room(pool, form, rows.unwrap_or(0), k)
+    }
+}
+
+/// Some rows and columns of one group's activation or output.
+struct Job<'b> {
+    /// Number of the part.
+    part: usize,
+    group: Group<'b>,
+    out: Tile<'b, 'b, bf16>,
+}
+
+/// What lay between and behind a part's projections, for buffers that only the stages see.
+#[derive(Default)]
+pub struct Kept {
     gate_up: Vec<bf16>,
     activated: Vec<bf16>,
-    /// The activated rows as the down projection read them.
-    input: Input,
+    codes: Vec<i8>,
+    scales: Vec<f32>,
+    y: Vec<bf16>,
 }
 
-/// Whose rows a job computes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    Routed,
-    Shared,
+/// Runs all parts; with `keep`, returns what each of them leaves, else nothing.
+pub fn run_parts<'b>(pool: &'b Pool, parts: &mut [Part<'b>], keep: bool) -> Vec<Kept> {
+    let work = parts.iter().map(Part::work).sum();
+    let gate_up = activate(pool, work, parts, keep);
+    for part in parts
+        .iter_mut()
+        .filter(|p| p.mlp.down.form() == Form::Codes)
+    {
+        part.quantised = Quantised::of(pool, part.activated, part.mlp.inner);
+    }
+    project_down(pool, work, parts);
+    let kept = gate_up.into_iter().zip(parts).map(|(gate_up, part)| Kept {
+        gate_up,
+        activated: part.activated.to_vec(),
+        codes: part.quantised.codes.to_vec(),
+        scales: part.quantised.scales.to_vec(),
+        y: part.y.to_vec(),
+    });
+    kept.collect()
 }
 
-/// Up to 16 rows of one expert.
-pub struct Job<'a, 'y> {
-    part: Part,
-    mlp: Mlp<'a>,
-    rows: &'a RowsFor<'a>,
-    /// Input rows.
-    tokens: Vec<usize>,
-    /// First of the output rows.
-    first: usize,
-    out: Vec<&'y mut [bf16]>,
+/// Cuts a matrix of each part, whose width `of` tells, by groups and columns.
+fn cut<'b>(
+    pool: &'b Pool,
+    work: usize,
+    parts: &[Part<'b>],
+    matrices: &'b mut [&mut [bf16]],
+    of: impl Fn(&Mlp<'_>) -> usize,
+) -> &'b mut [Job<'b>] {
+    let groups: usize = parts.iter().map(|p| p.groups.len()).sum();
+    let cuts = (2 * pool.jobs_for(work)).div_ceil(groups.max(1));
+    let numbered = parts.iter().zip(matrices).enumerate();
+    let jobs = numbered.flat_map(|(part, (p, matrix))| {
+        let width = of(&p.mlp);
+        let columns = width.div_ceil(cuts).max(1).next_multiple_of(COLUMN_STEP);
+        let mut rest: &mut [bf16] = matrix;
+        p.groups.iter().flat_map(move |group| {
+            let (own, others) = take(&mut rest).split_at_mut(group.rows * width);
+            rest = others;
+            let tiles = tiles(pool.arena(), own, width, TILE_ROWS, columns);
+            tiles.map(move |out| Job {
+                part,
+                group: *group,
+                out,
+            })
+        })
+    });
+    pool.list(jobs)
 }
 
-/// What a job leaves for buffers that only its stages see.
-pub struct Kept {
-    part: Part,
-    first: usize,
-    inner: Inner,
+/// What a thread has to itself while it activates.
+struct Activation<'b> {
+    /// One for each part.
+    inputs: &'b mut [Input<'b>],
+    /// Gate and up columns of a job, side by side, row by row.
+    gate_up: &'b mut [bf16],
 }
 
-/// One job for every 16 rows of every expert; `y` has one row a live pair.
-pub fn expert_jobs<'a, 'y>(
-    mlp: Mlp<'a>,
-    rows: &'a RowsFor<'a>,
-    routes: &Routes,
-    k_per_token: usize,
-    y: &'y mut [bf16],
-) -> Vec<Job<'a, 'y>> {
-    let mut y = y.chunks_exact_mut(mlp.n);
-    let mut jobs = Vec::new();
-    for (expert, w) in routes.offsets.windows(2).enumerate() {
-        let (start, end) = (w[0] as usize, w[1] as usize);
-        for first in (start..end).step_by(TILE_ROWS) {
-            let slots = &routes.slot_of_row[first..end.min(first + TILE_ROWS)];
-            jobs.push(Job {
-                part: Part::Routed,
-                mlp: mlp.of_expert(expert),
-                rows,
-                tokens: slots
-                    .iter()
-                    .map(|&slot| slot as usize / k_per_token)
-                    .collect(),
-                first,
-                out: y.by_ref().take(slots.len()).collect(),
-            });
+/// Up projection and activation of all parts. With `keep`, returns the projections.
+fn activate<'b>(pool: &'b Pool, work: usize, parts: &mut [Part<'b>], keep: bool) -> Vec<Vec<bf16>> {
+    let level = pool.level;
+    let projected = parts.iter().filter(|_| keep);
+    let projected = projected.map(|p| vec![bf16::ZERO; p.rows * 2 * p.mlp.inner]);
+    let projected = Mutex::new(projected.collect::<Vec<_>>());
+    let size = |p: &Part<'b>| p.rows * p.mlp.inner;
+    let matrices = pool.list(parts.iter().map(|p| zeros(pool.arena(), size(p))));
+    let jobs = cut(pool, work, parts, matrices, |mlp| mlp.inner);
+    let columns = jobs.iter().map(|job| job.out.width()).max().unwrap_or(0);
+    let input = |p: &Part<'b>| p.room(pool, p.mlp.up.form(), p.mlp.k);
+    let room = || Activation {
+        inputs: pool.list(parts.iter().map(input)),
+        gate_up: zeros(pool.arena(), TILE_ROWS * 2 * columns),
+    };
+    pool.each_with(work, jobs, room, |job, own| {
+        let gate_up = job.activate(level, own);
+        if keep {
+            let mut projected = projected.lock().unwrap_or_else(PoisonError::into_inner);
+            job.store(gate_up, &mut projected[job.part]);
+        }
+    });
+    for (part, matrix) in parts.iter_mut().zip(matrices) {
+        let matrix: &'b mut [bf16] = take(matrix);
+        part.activated = matrix;
+    }
+    projected
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Down projection of all parts.
+fn project_down<'b>(pool: &'b Pool, work: usize, parts: &mut [Part<'b>]) {
+    let size = |p: &Part<'b>| p.rows * p.mlp.n;
+    let matrices = pool.list(parts.iter().map(|p| zeros(pool.arena(), size(p))));
+    let jobs = cut(pool, work, parts, matrices, |mlp| mlp.n);
+    let input = |p: &Part<'b>| p.room(pool, p.mlp.down.form(), p.mlp.inner);
+    let room = || pool.list(parts.iter().map(input));
+    let rows = pool.list(parts.iter().map(Part::activated));
+    pool.each_with(work, jobs, room, |job, inputs| {
+        let (group, input) = (job.group, &mut inputs[job.part]);
+        input.clear();
+        for row in group.first..group.first + group.rows {
+            rows[job.part].push(group.mlp.inner, row, input);
+        }
+        let columns = job.out.column..job.out.column + job.out.width();
+        project(group.mlp.down, input, columns, job.out.rows);
+    });
+    for (part, matrix) in parts.iter_mut().zip(matrices) {
+        let matrix: &'b mut [bf16] = take(matrix);
+        part.y = matrix;
+    }
+}
+
+impl Job<'_> {
+    /// Projects up and activates; returns gate and up columns, side by side, row by row.
+    fn activate<'s>(&mut self, level: Level, own: &'s mut Activation<'_>) -> &'s [bf16] {
+        let (group, mlp, width) = (self.group, self.group.mlp, self.out.width());
+        let input = &mut own.inputs[self.part];
+        group.push_rows(input);
+        let strip = &mut own.gate_up[..group.rows * 2 * width];
+        let empty = || std::array::from_fn::<&mut [bf16], TILE_ROWS, _>(|_| Default::default());
+        let (mut gates, mut ups) = (empty(), empty());
+        let halves = gates.iter_mut().zip(&mut ups);
+        for ((gate, up), row) in halves.zip(strip.chunks_exact_mut(2 * width)) {
+            (*gate, *up) = row.split_at_mut(width);
+        }
+        let columns = self.out.column..self.out.column + width;
+        let up_columns = mlp.inner + columns.start..mlp.inner + columns.end;
+        project(mlp.up, input, columns, &mut gates[..group.rows]);
+        project(mlp.up, input, up_columns, &mut ups[..group.rows]);
+        for (row, activated) in strip.chunks_exact(2 * width).zip(&mut *self.out.rows) {
+            silu_mul_row(level, row, activated);
+        }
+        strip
+    }
+
+    /// Puts gate and up columns where the up projection of the whole part has them.
+    fn store(&self, gate_up: &[bf16], projected: &mut [bf16]) {
+        let (inner, width) = (self.group.mlp.inner, self.out.width());
+        let rows = projected[self.group.first * 2 * inner..].chunks_exact_mut(2 * inner);
+        for (strip, row) in gate_up.chunks_exact(2 * width).zip(rows) {
+            let (gate, up) = strip.split_at(width);
+            row[self.out.column..][..width].copy_from_slice(gate);
+            row[inner + self.out.column..][..width].copy_from_slice(up);
         }
     }
-    jobs
 }
 
-/// One job for every 16 rows of the shared expert.
-pub fn shared_jobs<'a, 'y>(
-    mlp: Mlp<'a>,
-    rows: &'a RowsFor<'a>,
-    out: &'y mut [bf16],
-) -> Vec<Job<'a, 'y>> {
-    let blocks = out.chunks_mut(TILE_ROWS * mlp.n).enumerate();
-    blocks
-        .map(|(b, out)| Job {
-            part: Part::Shared,
-            mlp,
-            rows,
-            tokens: (b * TILE_ROWS..).take(out.len() / mlp.n).collect(),
-            first: b * TILE_ROWS,
-            out: out.chunks_exact_mut(mlp.n).collect(),
-        })
-        .collect()
-}
-
-impl Job<'_, '_> {
-    pub fn run(mut self, level: Level, keep: bool) -> Option<Kept> {
-        let input = self.rows.input(level, self.mlp.k, self.tokens.into_iter());
-        let inner = self.mlp.run(level, &input, &mut self.out);
-        keep.then_some(Kept {
-            part: self.part,
-            first: self.first,
-            inner,
-        })
+/// Stores what a part left where its stages would have.
+pub fn store_part(stages: &MlpStages, kept: &Kept, memory: &mut Memory<'_>) {
+    let mut put = |buffer, rows: &[bf16]| {
+        memory.get_mut(buffer)[..rows.len()].copy_from_slice(rows);
+    };
+    put(stages.silu.gate_up, &kept.gate_up);
+    put(stages.silu.out, &kept.activated);
+    put(stages.down.out, &kept.y);
+    if let Source::Quantize(op) = &stages.down.source {
+        memory.get_mut(op.codes)[..kept.codes.len()].copy_from_slice(&kept.codes);
+        memory.get_mut(op.scale)[..kept.scales.len()].copy_from_slice(&kept.scales);
     }
 }
 
-/// Stores the rows between the projections of one part's jobs.
-pub fn store_inner(stages: &MlpStages, part: Part, kept: &[Kept], memory: &mut Memory<'_>) {
-    let width = stages.down.k;
-    for Kept { first, inner, .. } in kept.iter().filter(|kept| kept.part == part) {
-        let mut put = |buffer, at: usize, rows: &[bf16]| {
-            memory.get_mut(buffer)[at..][..rows.len()].copy_from_slice(rows);
-        };
-        put(stages.silu.gate_up, first * 2 * width, &inner.gate_up);
-        put(stages.silu.out, first * width, &inner.activated);
-        if let Source::Quantize(op) = &stages.down.source {
-            super::quantize_linear::store(op, *first, width, &inner.input, memory);
-        }
-    }
-}
-
-/// Weighted sum of a token's expert rows.
+/// Weighted sum of a token's expert rows; `sum` is room for one row.
 pub fn gather(
     level: Level,
-    routes: &Routes,
+    routes: &Routes<'_>,
     weights: &[f32],
     token: usize,
     y: &[bf16],
+    sum: &mut [f32],
     out: &mut [bf16],
 ) {
     let (k, width) = (weights.len(), out.len());
@@ -321,16 +497,15 @@ pub fn gather(
     let experts = slots
         .filter(|(row, _)| **row != NONE)
         .map(|(&row, &weight)| (weight, &y[row as usize * width..][..width]));
-    weighted_sum(level, experts, &mut Vec::new(), out);
+    weighted_sum(level, experts, sum, out);
 }
 
 /// Stores routes and expert rows where they are to be kept. Rows past the last pair are zero rows,
 /// and so is what becomes of them.
 pub fn store_routed(
     stages: &RoutedStages<'_>,
-    routes: &Routes,
-    y: &[bf16],
-    kept: &[Kept],
+    routes: &Routes<'_>,
+    kept: &Kept,
     memory: &mut Memory<'_>,
 ) {
     routes.store(stages.prologue, memory);
@@ -347,8 +522,7 @@ pub fn store_routed(
             .get_mut(op.scale)
             .fill(quantize_row(Level::PORTABLE, &[], &mut []));
     }
-    memory.get_mut(stages.gather.y)[..y.len()].copy_from_slice(y);
-    store_inner(&stages.mlp, Part::Routed, kept, memory);
+    store_part(&stages.mlp, kept, memory);
 }
 
 /// Stores the codes of the rows that entered the layer.

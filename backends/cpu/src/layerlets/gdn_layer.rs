@@ -3,18 +3,19 @@
 //! projections and the normed output is ever stored.
 
 use super::stages::find;
+use crate::arena::zeros;
 use crate::causal_conv1d::{self, Taps, supports};
-use crate::delta_gates::gates;
-use crate::gated_delta_rule::{self, CHUNK, Heads, Job, Keys, ValueRows, jobs};
+use crate::delta_gates::gate_rows;
+use crate::gated_delta_rule::{self, CHUNK, Heads, Job, Recurrence, Strided, ValueRows, jobs};
 use crate::gated_rms_norm::gated_rms_norm_row;
 use crate::level::Level;
 use crate::pool::Pool;
-use crate::state_slots::inert_rows;
 use layerlet_core::launch::Fused;
 use layerlet_core::memory::Memory;
 use layerlet_core::numerics::bf16;
 use layerlet_core::ops::{CausalConv1d, DeltaGates, GatedDeltaRule, GatedRmsNorm};
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 struct Stages<'a> {
     conv: &'a CausalConv1d,
@@ -57,43 +58,48 @@ struct Inputs<'a> {
     level: Level,
 }
 
-/// A chunk of rows of one key head between the stages.
-#[derive(Clone, Default)]
-struct Chunk {
-    head: usize,
-    rows: Range<usize>,
+/// A chunk of rows of one key head between the stages; each thread has its own.
+struct Chunk<'b> {
     /// q, k and the values of the group, row by row.
+    qkv: &'b mut [bf16],
+    /// Of the group's heads, row by row.
+    decay: &'b mut [f32],
+    beta: &'b mut [f32],
+    recurrence: Recurrence<'b>,
+}
+
+/// What a chunk leaves for buffers that only the stages see.
+struct Kept {
+    head: usize,
+    first: usize,
     qkv: Vec<bf16>,
-    /// Decay and beta, row by row.
-    gates: Vec<(f32, f32)>,
-    /// Output of the rule, row by row.
+    decay: Vec<f32>,
+    beta: Vec<f32>,
     out: Vec<bf16>,
 }
 
 /// `None`: not stages that this kernel knows, or slots out of order.
 pub fn run(fused: &Fused, pool: &Pool, memory: &mut Memory<'_>) -> Option<()> {
+    let level = pool.level;
     let stages = recognise(fused)?;
+    let arena = pool.arena();
     let heads = gated_delta_rule::heads(stages.rule, memory);
     let [channels, width] = memory.dims(stages.conv.weight);
     if !supports(width) || memory.dims(stages.norm.weight) != [heads.dv] {
         return None;
     }
-    let slots = gated_delta_rule::slots(stages.rule, memory).ok()?;
-    causal_conv1d::slots(stages.conv, memory).ok()?;
+    gated_delta_rule::slots(arena, stages.rule, memory)?;
+    causal_conv1d::slots(arena, stages.conv, memory)?;
 
     let mut conv_state = memory.take(stages.conv.state);
     let mut state = memory.take(stages.rule.state);
     let mut out = memory.take(stages.norm.out);
+    let slots = gated_delta_rule::slots(arena, stages.rule, memory).expect("checked above");
+    let x = memory.get(stages.conv.x);
     let inputs = Inputs {
         heads,
         rule: stages.rule,
-        taps: Taps::new(
-            memory.get(stages.conv.x),
-            channels,
-            width,
-            &slots,
-            &conv_state,
-        ),
+        taps: Taps::new(arena, x, (channels, width), slots, &conv_state),
         conv_weight: memory.get(stages.conv.weight),
         a: memory.get(stages.gates.a),
         b: memory.get(stages.gates.b),
@@ -102,47 +108,88 @@ pub fn run(fused: &Fused, pool: &Pool, memory: &mut Memory<'_>) -> Option<()> {
         gate: memory.get(stages.norm.gate),
         norm_weight: memory.get(stages.norm.weight),
         norm_eps: stages.norm.eps,
-        level: pool.level,
+        level: level,
     };
-    let live: usize = slots.sequences.iter().map(|s| s.rows.len()).sum();
-    let work = live * (heads.work() + channels * (width + 16));
-    let cut = jobs(heads, &slots, &mut state, &mut out);
-    let keep = fused.keep_intermediates;
-    let mut kept = pool.map(work, cut, |job| inputs.run(job, keep)).concat();
-    for row in inert_rows(&slots) {
-        kept.extend(inputs.run_inert(row, &mut out));
+    let work = slots.live() * (heads.work() + channels * (width + 16));
+    let cut = jobs(arena, heads, &slots, &mut state, &mut out);
+    let kept = Mutex::new(Vec::new());
+    let keep = |chunk: &Chunk<'_>, head, rows| {
+        if fused.keep_intermediates {
+            let chunk = chunk.keep(heads, head, rows);
+            kept.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(chunk);
+        }
+    };
+    let room = || Chunk::room(pool, heads, slots.longest());
+    pool.each_with(work, cut, room, |job, chunk| inputs.run(job, chunk, keep));
+    let mut chunk = Chunk::room(pool, heads, 1);
+    for row in slots.inert_rows() {
+        inputs.run_inert(row, &mut out, &mut chunk, keep);
     }
     inputs.taps.store(&mut conv_state);
     memory.put(stages.norm.out, out);
     memory.put(stages.rule.state, state);
     memory.put(stages.conv.state, conv_state);
-    if keep {
-        store(&stages, heads, &kept, memory);
-    }
+    let kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+    store(&stages, heads, &kept, memory);
     Some(())
 }
 
+/// q, k and the values of one key head.
+fn row_width(heads: Heads) -> usize {
+    2 * heads.dk + heads.group() * heads.dv
+}
+
+impl<'b> Chunk<'b> {
+    /// Room for sequences of up to `rows` rows.
+    fn room(pool: &'b Pool, heads: Heads, rows: usize) -> Chunk<'b> {
+        let (arena, chunk) = (pool.arena(), rows.min(CHUNK));
+        Chunk {
+            qkv: zeros(arena, chunk * row_width(heads)),
+            decay: zeros(arena, chunk * heads.group()),
+            beta: zeros(arena, chunk * heads.group()),
+            recurrence: Recurrence::room(pool, heads, rows),
+        }
+    }
+
+    fn keep(&self, heads: Heads, head: usize, rows: Range<usize>) -> Kept {
+        let (count, group) = (rows.len(), heads.group());
+        let rows_out = (0..count).map(|i| self.recurrence.out(i));
+        Kept {
+            head,
+            first: rows.start,
+            qkv: self.qkv[..count * row_width(heads)].to_vec(),
+            decay: self.decay[..count * group].to_vec(),
+            beta: self.beta[..count * group].to_vec(),
+            out: rows_out.flatten().copied().collect(),
+        }
+    }
+}
+
 impl Inputs<'_> {
-    /// One key head of one sequence; returns its chunks where they are to be kept.
-    fn run(&self, mut job: Job<'_>, keep: bool) -> Vec<Chunk> {
-        let mut kept = Vec::new();
+    /// One key head of one sequence; `keep` sees every chunk.
+    fn run(
+        &self,
+        job: &mut Job<'_, '_>,
+        chunk: &mut Chunk<'_>,
+        keep: impl Fn(&Chunk<'_>, usize, Range<usize>),
+    ) {
         let total = job.out.rows.len();
         for start in (0..total).step_by(CHUNK) {
             let end = total.min(start + CHUNK);
-            let mut chunk = self.convolve(job.head, job.out.row + start..job.out.row + end);
-            self.recur(&mut chunk, &mut job, end == total);
+            let rows = job.out.row + start..job.out.row + end;
+            self.convolve(chunk, job.head, rows.clone());
+            self.recur(chunk, job, rows.clone(), end == total);
             for (i, out) in job.out.rows[start..end].iter_mut().enumerate() {
-                self.normalise(&chunk, i, out);
+                self.normalise(chunk.recurrence.out(i), job.head, rows.start + i, out);
             }
-            if keep {
-                kept.push(chunk);
-            }
+            keep(chunk, job.head, rows);
         }
-        kept
     }
 
     /// Stages one and two.
-    fn convolve(&self, head: usize, rows: Range<usize>) -> Chunk {
+    fn convolve(&self, chunk: &mut Chunk<'_>, head: usize, rows: Range<usize>) {
         let Heads { key, dk, dv, .. } = self.heads;
         let group = self.heads.group();
         let values = 2 * key * dk + head * group * dv;
@@ -151,144 +198,120 @@ impl Inputs<'_> {
             (key + head) * dk..(key + head + 1) * dk,
             values..values + group * dv,
         ];
-        let width = self.row_width();
-        let mut chunk = Chunk {
-            head,
-            qkv: vec![bf16::ZERO; rows.len() * width],
-            out: vec![bf16::ZERO; rows.len() * group * dv],
-            ..Chunk::default()
-        };
-        for (row, mut qkv) in rows.clone().zip(chunk.qkv.chunks_exact_mut(width)) {
+        let width = row_width(self.heads);
+        for (i, row) in rows.enumerate() {
+            let mut qkv = &mut chunk.qkv[i * width..][..width];
             for channels in parts.clone() {
                 let (part, rest) = qkv.split_at_mut(channels.len());
-                self.taps
-                    .convolve(self.level, self.conv_weight, row, channels, part);
+                let weight = self.conv_weight;
+                self.taps.convolve(self.level, weight, row, channels, part);
                 qkv = rest;
             }
-            let heads = head * group..(head + 1) * group;
-            chunk.gates.extend(heads.map(|h| self.gates(row, h)));
+            self.set_gates(chunk, i, head, row);
         }
-        chunk.rows = rows;
-        chunk
     }
 
-    /// q, k and the values of one key head.
-    fn row_width(&self) -> usize {
-        2 * self.heads.dk + self.heads.group() * self.heads.dv
-    }
-
-    fn gates(&self, row: usize, head: usize) -> (f32, f32) {
-        let at = row * self.heads.value + head;
-        gates(self.a[at], self.b[at], self.a_log[head], self.dt_bias[head])
+    fn set_gates(&self, chunk: &mut Chunk<'_>, i: usize, head: usize, row: usize) {
+        let group = self.heads.group();
+        let first = head * group;
+        let at = row * self.heads.value + first;
+        gate_rows(
+            self.level,
+            &self.a[at..][..group],
+            &self.b[at..][..group],
+            &self.a_log[first..][..group],
+            &self.dt_bias[first..][..group],
+            &mut chunk.decay[i * group..][..group],
+            &mut chunk.beta[i * group..][..group],
+        );
     }
 
     /// Stage three.
-    fn recur(&self, chunk: &mut Chunk, job: &mut Job<'_>, last: bool) {
+    fn recur(&self, chunk: &mut Chunk<'_>, job: &mut Job<'_, '_>, rows: Range<usize>, last: bool) {
         let Heads { dk, dv, .. } = self.heads;
-        let group = self.heads.group();
-        let rows: Vec<&[bf16]> = chunk.qkv.chunks_exact(self.row_width()).collect();
-        let mut keys = Keys::default();
-        for row in &rows {
-            keys.push(
-                self.level,
-                &row[..dk],
-                &row[dk..2 * dk],
-                self.rule.l2_eps,
-                self.rule.scale,
-            );
+        let (group, width) = (self.heads.group(), row_width(self.heads));
+        for i in 0..rows.len() {
+            let (q, k) = chunk.qkv[i * width..][..2 * dk].split_at(dk);
+            chunk.recurrence.set_keys(i, q, k, self.rule);
         }
         for g in 0..group {
             let values = ValueRows {
-                row: chunk.rows.start,
-                v: rows
-                    .iter()
-                    .map(|row| &row[2 * dk + g * dv..][..dv])
-                    .collect(),
-                gates: chunk.gates.iter().skip(g).step_by(group).copied().collect(),
+                first: rows.start,
+                count: rows.len(),
+                v: Strided {
+                    data: &chunk.qkv[2 * dk + g * dv..],
+                    stride: width,
+                },
+                decay: Strided {
+                    data: &chunk.decay[g..],
+                    stride: group,
+                },
+                beta: Strided {
+                    data: &chunk.beta[g..],
+                    stride: group,
+                },
             };
-            let out = chunk.out.chunks_exact_mut(group * dv);
-            let mut out: Vec<&mut [bf16]> = out.map(|row| &mut row[g * dv..][..dv]).collect();
-            job.states
-                .recur(self.level, self.heads, g, &keys, &values, last, &mut out);
+            chunk.recurrence.recur(&mut job.states, g, values, last);
         }
         job.states.next_chunk();
     }
 
-    /// Stage four, of the chunk's row `i`.
-    fn normalise(&self, chunk: &Chunk, i: usize, out: &mut [bf16]) {
+    /// Stage four: the value heads of one key head at one row.
+    fn normalise(&self, x: &[bf16], head: usize, row: usize, out: &mut [bf16]) {
         let dv = self.heads.dv;
-        let width = self.heads.group() * dv;
-        let gate = ((chunk.rows.start + i) * self.heads.key + chunk.head) * width;
-        let heads = chunk.out[i * width..][..width].chunks_exact(dv);
-        let gates = self.gate[gate..][..width].chunks_exact(dv);
-        for ((out, x), gate) in out.chunks_exact_mut(dv).zip(heads).zip(gates) {
+        let gate = (row * self.heads.key + head) * out.len();
+        let gates = self.gate[gate..].chunks_exact(dv);
+        let heads = out.chunks_exact_mut(dv).zip(x.chunks_exact(dv));
+        for ((out, x), gate) in heads.zip(gates) {
             gated_rms_norm_row(self.level, x, gate, self.norm_weight, self.norm_eps, out);
         }
     }
 
     /// A row without a sequence: zeros until the norm, which runs on them as on any row.
-    fn run_inert(&self, row: usize, out: &mut [bf16]) -> Vec<Chunk> {
-        let group = self.heads.group();
-        let width = group * self.heads.dv;
+    fn run_inert(
+        &self,
+        row: usize,
+        out: &mut [bf16],
+        chunk: &mut Chunk<'_>,
+        keep: impl Fn(&Chunk<'_>, usize, Range<usize>),
+    ) {
+        let width = self.heads.group() * self.heads.dv;
         let out = &mut out[row * self.heads.key * width..][..self.heads.key * width];
-        let heads = out.chunks_exact_mut(width).enumerate();
-        heads
-            .map(|(head, out)| {
-                let values = head * group..(head + 1) * group;
-                let chunk = Chunk {
-                    head,
-                    rows: row..row + 1,
-                    qkv: vec![bf16::ZERO; self.row_width()],
-                    gates: values.map(|h| self.gates(row, h)).collect(),
-                    out: vec![bf16::ZERO; width],
-                };
-                self.normalise(&chunk, 0, out);
-                chunk
-            })
-            .collect()
+        for (head, out) in out.chunks_exact_mut(width).enumerate() {
+            self.set_gates(chunk, 0, head, row);
+            self.normalise(chunk.recurrence.out(0), head, row, out);
+            keep(chunk, head, row..row + 1);
+        }
     }
 }
 
 /// Stores what the chunks passed from stage to stage.
-fn store(stages: &Stages<'_>, heads: Heads, kept: &[Chunk], memory: &mut Memory<'_>) {
+fn store(stages: &Stages<'_>, heads: Heads, kept: &[Kept], memory: &mut Memory<'_>) {
     let Heads { key, value, dk, dv } = heads;
     let group = heads.group();
-    let mut put = |buffer, columns: usize, row: usize, column: usize, part: &[bf16]| {
-        memory.get_mut(buffer)[row * columns + column..][..part.len()].copy_from_slice(part);
-    };
     for chunk in kept {
-        let rows = chunk.rows.clone();
-        for (row, qkv) in rows.clone().zip(chunk.qkv.chunks(2 * dk + group * dv)) {
+        let head = chunk.head;
+        let rows = chunk.qkv.chunks_exact(row_width(heads));
+        for (row, qkv) in (chunk.first..).zip(rows) {
+            let out = &mut memory.get_mut(stages.conv.out)[row * heads.channels()..];
             let (q, rest) = qkv.split_at(dk);
             let (k, v) = rest.split_at(dk);
-            put(stages.conv.out, heads.channels(), row, chunk.head * dk, q);
-            put(
-                stages.conv.out,
-                heads.channels(),
-                row,
-                (key + chunk.head) * dk,
-                k,
-            );
-            let column = 2 * key * dk + chunk.head * group * dv;
-            put(stages.conv.out, heads.channels(), row, column, v);
+            out[head * dk..][..dk].copy_from_slice(q);
+            out[(key + head) * dk..][..dk].copy_from_slice(k);
+            out[2 * key * dk + head * group * dv..][..v.len()].copy_from_slice(v);
         }
-        for (row, out) in rows.zip(chunk.out.chunks(group * dv)) {
-            put(
-                stages.rule.out,
-                value * dv,
-                row,
-                chunk.head * group * dv,
-                out,
-            );
+        for (row, out) in (chunk.first..).zip(chunk.out.chunks_exact(group * dv)) {
+            let at = (row * value + head * group) * dv;
+            memory.get_mut(stages.rule.out)[at..][..out.len()].copy_from_slice(out);
         }
-    }
-    for chunk in kept {
-        for (row, gates) in chunk.rows.clone().zip(chunk.gates.chunks(group)) {
-            for (g, &(decay, beta)) in gates.iter().enumerate() {
-                let at = row * value + chunk.head * group + g;
-                memory.get_mut(stages.gates.decay)[at] = decay;
-                memory.get_mut(stages.gates.beta)[at] = beta;
-            }
+        let gates = chunk
+            .decay
+            .chunks_exact(group)
+            .zip(chunk.beta.chunks_exact(group));
+        for (row, (decay, beta)) in (chunk.first..).zip(gates) {
+            let at = row * value + head * group;
+            memory.get_mut(stages.gates.decay)[at..][..group].copy_from_slice(decay);
+            memory.get_mut(stages.gates.beta)[at..][..group].copy_from_slice(beta);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use super::experts::*;
 use super::stages::{LinearStage, MlpStages, Source, find, linear};
+use crate::arena::zeros;
 use crate::expert_prologue::Routes;
 use crate::pool::Pool;
 use crate::router_top_k::route_rows;
@@ -12,6 +13,7 @@ use layerlet_core::launch::Fused;
 use layerlet_core::memory::Memory;
 use layerlet_core::numerics::bf16;
 use layerlet_core::ops::{RouterTopK, SharedExpert};
+use std::sync::{Mutex, PoisonError};
 
 struct Stages<'a> {
     router: LinearStage,
@@ -64,7 +66,7 @@ pub fn run(fused: &Fused, pool: &Pool, memory: &mut Memory<'_>) -> Option<()> {
     let done = forward(&stages, fused.keep_intermediates, pool, memory, k, &mut out);
     memory.put(stages.sum.out, out);
     if let Some(kept) = done? {
-        kept.store(&stages, memory);
+        kept.store(&stages, pool, memory);
     }
     Some(())
 }
@@ -75,12 +77,10 @@ struct Intermediates {
     logits: Vec<bf16>,
     ids: Vec<u32>,
     weights: Vec<f32>,
-    routes: Routes,
-    y: Vec<bf16>,
-    inner: Vec<Kept>,
+    /// The routed experts, then the shared one.
+    parts: Vec<Kept>,
     routed: Vec<bf16>,
     gate: Vec<bf16>,
-    shared: Vec<bf16>,
 }
 
 fn forward(
@@ -91,95 +91,87 @@ fn forward(
     k: usize,
     out: &mut [bf16],
 ) -> Option<Option<Intermediates>> {
+    let level = pool.level;
+    let arena = pool.arena();
     let rows = Rows::new(&stages.sources(), pool, memory)?;
     let project = |linear: &LinearStage| {
-        let mut out = vec![bf16::ZERO; memory.get(linear.out).len()];
+        let out = zeros(arena, memory.get(linear.out).len());
         let view = rows.view(&linear.source, memory);
         let weights = linear.weights.get(memory);
-        crate::linear::linear(pool, weights, linear.k, linear.n, &mut out, |rows| {
-            view.input(pool.level, linear.k, rows)
+        crate::linear::linear(pool, weights, linear.k, linear.n, out, |rows, input| {
+            rows.for_each(|row| view.push(linear.k, row, input));
         });
         out
     };
     let (logits, gate) = (project(&stages.router), project(&stages.gate));
-    let (mut ids, mut weights) = (vec![0; gate.len() * k], vec![0.0; gate.len() * k]);
+    let tokens = gate.len();
+    let (ids, weights) = (zeros(arena, tokens * k), zeros(arena, tokens * k));
     let row_seq = memory.get(stages.top_k.row_seq);
-    route_rows(
-        pool,
-        &logits,
-        row_seq,
-        stages.router.n,
-        k,
-        &mut ids,
-        &mut weights,
-    );
+    route_rows(pool, logits, row_seq, stages.router.n, k, ids, weights);
 
     let experts = expert_count(stages.routed.mlp.up.weights, memory);
-    let routes = Routes::new(&ids, experts)?;
+    let routes = Routes::new(arena, ids, experts)?;
     let (routed_mlp, shared_mlp) = (
         Mlp::of(&stages.routed.mlp, memory),
         Mlp::of(&stages.shared, memory),
     );
     let width = routed_mlp.n;
-    let mut y = vec![bf16::ZERO; routes.slot_of_row.len() * width];
-    let mut shared = vec![bf16::ZERO; out.len()];
     let routed_rows = rows.view(&stages.routed.mlp.up.source, memory);
     let shared_rows = rows.view(&stages.shared.up.source, memory);
-    let mut jobs = shared_jobs(shared_mlp, &shared_rows, &mut shared);
-    jobs.extend(expert_jobs(routed_mlp, &routed_rows, &routes, k, &mut y));
-    let work = routes.slot_of_row.len() * routed_mlp.work() + gate.len() * shared_mlp.work();
-    let inner = pool.map(work, jobs, |job| job.run(pool.level, keep));
+    let mut parts = [
+        Part::routed(pool, routed_mlp, routed_rows, &routes, k),
+        Part::shared(pool, shared_mlp, shared_rows, tokens),
+    ];
+    let kept = run_parts(pool, &mut parts, keep);
+    let [y, shared] = [parts[0].y, parts[1].y];
 
-    let rows_out: Vec<_> = out.chunks_exact_mut(width).enumerate().collect();
-    let routed = pool.map((k + 4) * shared.len(), rows_out, |(token, out)| {
-        let mut routed = vec![bf16::ZERO; width];
-        gather(
-            pool.level,
-            &routes,
-            &weights[token * k..][..k],
-            token,
-            &y,
-            &mut routed,
-        );
-        let shared = &shared[token * width..][..width];
-        shared_expert_row(pool.level, gate[token], shared, &routed, out);
-        keep.then_some(routed)
-    });
-    if !keep {
-        return Some(None);
-    }
-    Some(Some(Intermediates {
-        quantised: rows.into_quantised(),
-        logits,
-        ids,
-        weights,
-        y,
-        inner: inner.into_iter().flatten().collect(),
-        routed: routed.into_iter().flatten().flatten().collect(),
-        routes,
-        gate,
-        shared,
+    let routed_out = Mutex::new(vec![bf16::ZERO; if keep { shared.len() } else { 0 }]);
+    let room = || (zeros::<f32>(arena, width), zeros::<bf16>(arena, width));
+    let weights = &*weights;
+    pool.rows_with(
+        (k + 4) * width,
+        out,
+        width,
+        room,
+        |token, out, (sum, routed)| {
+            let weights = &weights[token * k..][..k];
+            gather(level, &routes, weights, token, y, sum, routed);
+            let shared = &shared[token * width..][..width];
+            shared_expert_row(level, gate[token], shared, routed, out);
+            if keep {
+                let mut kept = routed_out.lock().unwrap_or_else(PoisonError::into_inner);
+                kept[token * width..][..width].copy_from_slice(routed);
+            }
+        },
+    );
+    Some(keep.then(|| {
+        Intermediates {
+            quantised: rows.to_quantised(),
+            logits: logits.to_vec(),
+            ids: ids.to_vec(),
+            weights: weights.to_vec(),
+            parts: kept,
+            routed: routed_out
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner),
+            gate: gate.to_vec(),
+        }
     }))
 }
 
 impl Intermediates {
-    fn store(&self, stages: &Stages<'_>, memory: &mut Memory<'_>) {
+    fn store(&self, stages: &Stages<'_>, pool: &Pool, memory: &mut Memory<'_>) {
         store_quantised(&stages.sources(), &self.quantised, memory);
-        memory
-            .get_mut(stages.router.out)
-            .copy_from_slice(&self.logits);
+        let mut put = |buffer, content: &[bf16]| memory.get_mut(buffer).copy_from_slice(content);
+        put(stages.router.out, &self.logits);
+        put(stages.routed.gather.out, &self.routed);
+        put(stages.gate.out, &self.gate);
         memory.get_mut(stages.top_k.ids).copy_from_slice(&self.ids);
-        memory
-            .get_mut(stages.top_k.weights)
-            .copy_from_slice(&self.weights);
-        store_routed(&stages.routed, &self.routes, &self.y, &self.inner, memory);
-        store_inner(&stages.shared, Part::Shared, &self.inner, memory);
-        memory
-            .get_mut(stages.routed.gather.out)
-            .copy_from_slice(&self.routed);
-        memory.get_mut(stages.gate.out).copy_from_slice(&self.gate);
-        memory
-            .get_mut(stages.sum.shared)
-            .copy_from_slice(&self.shared);
+        let weights = memory.get_mut(stages.top_k.weights);
+        weights.copy_from_slice(&self.weights);
+        let experts = expert_count(stages.routed.mlp.up.weights, memory);
+        let routes = Routes::new(pool.arena(), &self.ids, experts).expect("they were routed");
+        store_routed(&stages.routed, &routes, &self.parts[0], memory);
+        store_part(&stages.shared, &self.parts[1], memory);
     }
 }

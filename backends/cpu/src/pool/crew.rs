@@ -13,6 +13,7 @@
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,14 +25,15 @@ const SPINS: usize = 1 << 12;
 /// Offers before it goes to sleep.
 const YIELDS: usize = 1 << 6;
 
-type Run<'a> = dyn Fn(usize) + Sync + 'a;
+/// What a call runs: number of the thread, number of the job.
+type Run<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
 struct Call {
     run: *const Run<'static>,
     count: usize,
 }
 
-struct Shared {
+struct Board {
     /// Counts calls opened and closed: odd while one is open.
     epoch: AtomicUsize,
     call: UnsafeCell<Option<Call>>,
@@ -48,13 +50,13 @@ struct Shared {
 
 // SAFETY: `call` is written only by the thread that holds `Crew::turn`, while the epoch is even and
 // nobody is active, and read only by threads that are active in an open epoch.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for Board {}
 // SAFETY: the pointer in `call` is to a closure that is `Sync`.
-unsafe impl Send for Shared {}
+unsafe impl Send for Board {}
 
 /// The threads besides the one that calls.
 pub struct Crew {
-    shared: Arc<Shared>,
+    board: Arc<Board>,
     /// Held by whoever has a call open.
     turn: Mutex<()>,
     threads: Vec<JoinHandle<()>>,
@@ -63,7 +65,7 @@ pub struct Crew {
 impl Crew {
     /// As many threads as the system grants, up to `threads`.
     pub fn new(threads: usize) -> Crew {
-        let shared = Arc::new(Shared {
+        let board = Arc::new(Board {
             epoch: AtomicUsize::new(0),
             call: UnsafeCell::new(None),
             next: AtomicUsize::new(0),
@@ -74,13 +76,13 @@ impl Crew {
             panic: Mutex::new(None),
         });
         let start = |i: usize| {
-            let shared = Arc::clone(&shared);
+            let board = Arc::clone(&board);
             let builder = Builder::new().name(format!("layerlet-{i}"));
-            builder.spawn(move || shared.serve()).ok()
+            builder.spawn(move || board.serve(i + 1)).ok()
         };
         Crew {
             threads: (0..threads).map_while(start).collect(),
-            shared,
+            board,
             turn: Mutex::new(()),
         }
     }
@@ -90,20 +92,39 @@ impl Crew {
         self.threads.len()
     }
 
-    /// Runs `run(0)` to `run(count - 1)`, each once, on all threads. A call from within a job, or
-    /// while another thread has a call open, runs on its own thread alone.
-    pub fn run(&self, count: usize, run: &Run<'_>) {
+    /// Runs every job, each once, on all threads. `scratch` has one entry for each of them, the
+    /// caller's first.
+    pub fn each<J: Send, S: Send>(
+        &self,
+        jobs: &mut [J],
+        scratch: &mut [S],
+        run: &(impl Fn(&mut J, &mut S) + Sync),
+    ) {
+        assert!(scratch.len() > self.len());
+        let count = jobs.len();
+        let (jobs, scratch) = (Shared::of(jobs), Shared::of(scratch));
+        self.run(count, &|thread, job| {
+            // SAFETY: `run` hands out every number below `count` once, and runs one job at a time
+            // under the number of a thread, which is at most `len`.
+            let (job, scratch) = unsafe { (jobs.at(job), scratch.at(thread)) };
+            run(job, scratch);
+        });
+    }
+
+    /// Runs `run(_, 0)` to `run(_, count - 1)`, each once, on all threads. A call from within a job,
+    /// or while another thread has a call open, runs on its own thread alone.
+    fn run(&self, count: usize, run: &Run<'_>) {
         let turn = self.turn.try_lock();
         let (Ok(_turn), false) = (&turn, count < 2 || self.threads.is_empty()) else {
-            return (0..count).for_each(run);
+            return (0..count).for_each(|job| run(0, job));
         };
         // SAFETY: only the lifetime changes, and `Open` keeps this frame alive until no thread can
         // reach the closure any more, also when a job panics.
         let run: *const Run<'static> = unsafe { std::mem::transmute(run as *const Run<'_>) };
-        let open = Open::new(&self.shared, Call { run, count });
-        open.shared.work();
+        let open = Open::new(&self.board, Call { run, count });
+        open.board.work(0);
         drop(open);
-        let panic = lock(&self.shared.panic).take();
+        let panic = lock(&self.board.panic).take();
         if let Some(panic) = panic {
             drop(turn);
             resume_unwind(panic);
@@ -113,9 +134,9 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        self.shared.stop.store(true, SeqCst);
-        let sleeping = lock(&self.shared.sleeping);
-        self.shared.wake.notify_all();
+        self.board.stop.store(true, SeqCst);
+        let sleeping = lock(&self.board.sleeping);
+        self.board.wake.notify_all();
         drop(sleeping);
         for thread in self.threads.drain(..) {
             // A thread of the crew cannot panic: jobs are caught.
@@ -126,35 +147,35 @@ impl Drop for Crew {
 
 /// An open call; closing waits for every thread to leave it.
 struct Open<'a> {
-    shared: &'a Shared,
+    board: &'a Board,
 }
 
 impl<'a> Open<'a> {
-    fn new(shared: &'a Shared, call: Call) -> Open<'a> {
+    fn new(board: &'a Board, call: Call) -> Open<'a> {
         // SAFETY: the caller holds the turn, the last call was closed, so no thread reads `call`.
-        unsafe { *shared.call.get() = Some(call) };
-        shared.next.store(0, SeqCst);
-        shared.epoch.fetch_add(1, SeqCst);
-        if *lock(&shared.sleeping) > 0 {
-            shared.wake.notify_all();
+        unsafe { *board.call.get() = Some(call) };
+        board.next.store(0, SeqCst);
+        board.epoch.fetch_add(1, SeqCst);
+        if *lock(&board.sleeping) > 0 {
+            board.wake.notify_all();
         }
-        Open { shared }
+        Open { board }
     }
 }
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        self.shared.epoch.fetch_add(1, SeqCst);
+        self.board.epoch.fetch_add(1, SeqCst);
         let mut spins = 0;
-        while self.shared.active.load(SeqCst) != 0 {
+        while self.board.active.load(SeqCst) != 0 {
             relax(&mut spins);
         }
     }
 }
 
-impl Shared {
+impl Board {
     /// Life of a thread.
-    fn serve(&self) {
+    fn serve(&self, thread: usize) {
         let mut seen = 0;
         while let Some(epoch) = self.wait_for_call(seen) {
             seen = epoch;
@@ -163,14 +184,14 @@ impl Shared {
             let epoch = self.epoch.load(SeqCst);
             if epoch % 2 == 1 {
                 seen = epoch;
-                self.work();
+                self.work(thread);
             }
             self.active.fetch_sub(1, SeqCst);
         }
     }
 
     /// Jobs of the open call until none is left.
-    fn work(&self) {
+    fn work(&self, thread: usize) {
         // SAFETY: the call is open and this thread is active in it (or is the one that opened it).
         let Some(call) = (unsafe { &*self.call.get() }) else {
             return;
@@ -182,7 +203,7 @@ impl Shared {
             }
             // SAFETY: the closure lives until the call is closed and this thread has left it.
             let run = unsafe { &*call.run };
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(job))) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(thread, job))) {
                 lock(&self.panic).get_or_insert(panic);
             }
         }
@@ -218,6 +239,36 @@ impl Shared {
     }
 }
 
+/// A slice whose elements several threads take, each a different one.
+struct Shared<'a, T> {
+    first: *mut T,
+    len: usize,
+    slice: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it hands out `&mut T` to other threads, no two of the same element.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
+
+impl<'a, T> Shared<'a, T> {
+    fn of(slice: &'a mut [T]) -> Self {
+        Shared {
+            first: slice.as_mut_ptr(),
+            len: slice.len(),
+            slice: PhantomData,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// While the reference lives, nobody else may ask for the same element.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn at(&self, index: usize) -> &mut T {
+        assert!(index < self.len);
+        // SAFETY: within the slice, and nobody else has it, which the caller vouches for.
+        unsafe { &mut *self.first.add(index) }
+    }
+}
+
 /// Burns a moment; offers the core to others once it has taken too long.
 fn relax(spins: &mut usize) {
     *spins += 1;
@@ -242,10 +293,27 @@ mod tests {
         let crew = Crew::new(3);
         for count in (0..40).cycle().take(4000) {
             let runs: Vec<AtomicU32> = (0..count).map(|_| AtomicU32::new(0)).collect();
-            crew.run(count, &|i| {
+            crew.run(count, &|_, i| {
                 runs[i].fetch_add(1, SeqCst);
             });
             assert!(runs.iter().all(|n| n.load(SeqCst) == 1));
+        }
+    }
+
+    #[test]
+    fn jobs_and_scratch_are_nobody_elses() {
+        let crew = Crew::new(3);
+        for _ in 0..200 {
+            let mut jobs: Vec<usize> = (0..97).collect();
+            let mut scratch = vec![(0, 0); 4];
+            crew.each(&mut jobs, &mut scratch, &|job, (count, sum)| {
+                *count += 1;
+                *sum += *job;
+                *job += 1;
+            });
+            assert_eq!(jobs, (1..98).collect::<Vec<_>>());
+            let total = scratch.iter().fold((0, 0), |t, s| (t.0 + s.0, t.1 + s.1));
+            assert_eq!(total, (97, 96 * 97 / 2));
         }
     }
 
@@ -255,7 +323,7 @@ mod tests {
         for _ in 0..5 {
             std::thread::sleep(std::time::Duration::from_millis(20));
             let threads = Mutex::new(std::collections::HashSet::new());
-            crew.run(64, &|_| {
+            crew.run(64, &|_, _| {
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 lock(&threads).insert(std::thread::current().id());
             });
@@ -267,7 +335,7 @@ mod tests {
     fn a_panic_of_a_job_reaches_the_caller_and_the_crew_goes_on() {
         let crew = Crew::new(2);
         let failing = catch_unwind(AssertUnwindSafe(|| {
-            crew.run(50, &|i| assert!(i != 17, "job seventeen"));
+            crew.run(50, &|_, i| assert!(i != 17, "job seventeen"));
         }));
         let message = failing.unwrap_err();
         assert!(
@@ -276,7 +344,7 @@ mod tests {
                 .is_some_and(|m| m.contains("job seventeen"))
         );
         let sum = AtomicUsize::new(0);
-        crew.run(50, &|i| {
+        crew.run(50, &|_, i| {
             sum.fetch_add(i, SeqCst);
         });
         assert_eq!(sum.load(SeqCst), 49 * 50 / 2);
@@ -290,8 +358,8 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for _ in 0..50 {
-                        crew.run(4, &|_| {
-                            crew.run(4, &|i| {
+                        crew.run(4, &|_, _| {
+                            crew.run(4, &|_, i| {
                                 sum.fetch_add(i, SeqCst);
                             })
                         });

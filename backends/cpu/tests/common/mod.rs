@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod random;
+pub mod small_model;
 
 use layerlet_core::backend::{Backend, BackendError, Instance, Place, PlanId};
 use layerlet_core::buffer::{Buf, BufferDecl, BufferId, BufferTable, Role};
@@ -9,27 +10,27 @@ use layerlet_core::dtype::{DType, Element};
 use layerlet_core::launch::{Access, Fused, Launch, Layerlet};
 use layerlet_core::plan::Plan;
 use layerlet_core::reference::Reference;
-use layerlet_cpu::Cpu;
+use layerlet_cpu::{Cpu, Level};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-/// What must not change a byte: threads, and which launches are shared out among them.
-fn variants() -> [(&'static str, Cpu); 4] {
-    [
-        ("1 thread", Cpu::with_threads(1)),
-        ("2 threads", Cpu::with_threads(2)),
-        (
-            "2 threads, all work shared",
-            Cpu::with_threads(2).inline_below(0),
-        ),
-        (
-            "5 threads, all work shared",
-            Cpu::with_threads(5).inline_below(0),
-        ),
-    ]
+/// What must not change a byte: instructions, threads, and which launches are shared out among them.
+fn variants() -> Vec<(String, Cpu)> {
+    let of_level = |level: Level| {
+        let settings = [
+            ("1 thread", Cpu::with_threads(1)),
+            ("2 threads", Cpu::with_threads(2)),
+            (
+                "5 threads, all work shared",
+                Cpu::with_threads(5).inline_below(0),
+            ),
+        ];
+        settings.map(|(name, cpu)| (format!("{}, {name}", level.name()), cpu.at_level(level)))
+    };
+    Level::available().into_iter().flat_map(of_level).collect()
 }
 
-static VARIANTS: LazyLock<[(&str, Cpu); 4]> = LazyLock::new(variants);
+static VARIANTS: LazyLock<Vec<(String, Cpu)>> = LazyLock::new(variants);
 
 /// What scratch holds before anything is written.
 const POISON: u8 = 0xa5;
