@@ -48,6 +48,11 @@ impl TensorFile {
         })
     }
 
+    /// Gives back the memory behind one of its tensors.
+    pub fn release(&self, tensor: &TensorInfo) {
+        self.bytes.release(tensor.range.clone());
+    }
+
     /// The bytes of one of its tensors.
     pub fn bytes(&self, tensor: &TensorInfo) -> &[u8] {
         &self.bytes[tensor.range.clone()]

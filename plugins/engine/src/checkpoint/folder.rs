@@ -85,6 +85,11 @@ impl TensorFiles {
         self.files[tensor.file].bytes(self.info(tensor))
     }
 
+    /// Gives back the memory behind a tensor that was copied.
+    pub fn release(&self, tensor: TensorRef) {
+        self.files[tensor.file].release(self.info(tensor));
+    }
+
     /// Names of the files.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|f| f.name.as_str())

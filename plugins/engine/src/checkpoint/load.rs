@@ -1,7 +1,8 @@
 //! Moves a checkpoint's weights into a model's buffers.
 //!
 //! Invariants: every weight buffer is written once, from its first byte to its last; bf16 and int8
-//! bytes go from the mapping to the backend without a copy in between, others a part at a time.
+//! bytes go from the mapping to the backend without a copy in between, others a part at a time; what
+//! was copied is given back, so that loading takes the memory of one copy.
 
 use super::folder::{TensorFiles, TensorRef};
 use super::resolve::{Stored, Weight};
@@ -54,6 +55,7 @@ impl Checkpoint {
                     sink.append(target, bytemuck::cast_slice(&wide))?;
                 }
             }
+            files.release(piece.weight);
         }
         if dtype != DType::I8 {
             return Ok(());

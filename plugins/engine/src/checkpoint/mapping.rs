@@ -1,6 +1,7 @@
 //! The one place of this crate that needs `unsafe`: a file as memory.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 
 /// Read-only bytes of a file, or bytes that were handed in.
@@ -22,6 +23,19 @@ impl Bytes {
         // then ends this process) or rewrites it (weights change, memory safety does not). A copy would
         // rule both out, at the price of the checkpoint's size in memory.
         Ok(Bytes::Mapped(unsafe { memmap2::Mmap::map(&file)? }))
+    }
+
+    /// Gives back the memory behind some bytes that nobody will read soon; reading them again fetches
+    /// them from the file. A loader that has copied a tensor needs room for one copy, not for two.
+    #[allow(unsafe_code)]
+    pub fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let Bytes::Mapped(map) = self {
+            use memmap2::UncheckedAdvice::DontNeed;
+            // SAFETY: a private, read-only mapping of a file has nothing that dropping its pages could
+            // lose. A system that refuses keeps them, which costs memory alone.
+            let _ = unsafe { map.unchecked_advise_range(DontNeed, range.start, range.len()) };
+        }
     }
 }
 
