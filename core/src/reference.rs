@@ -13,6 +13,9 @@ use core::ops::Range;
 pub trait Execute: Send {
     /// Runs one launch over host memory.
     fn execute(&mut self, launch: &Launch, memory: &mut Memory<'_>) -> Result<(), LaunchError>;
+
+    /// Sees a model's buffers before anything is written to them.
+    fn adopt(&mut self, _model: &mut [HostBuffer]) {}
 }
 
 /// Runs every launch by its definition.
@@ -62,10 +65,13 @@ pub struct HostInstance<E> {
 
 impl<E: Execute> HostInstance<E> {
     /// Takes zeroed host memory for a model.
-    pub fn new(model: &BufferTable, executor: E) -> Self {
+    pub fn new(table: &BufferTable, mut executor: E) -> Self {
+        let buffers = table.iter().map(|(_, decl)| HostBuffer::zeroed(decl));
+        let mut model: Vec<HostBuffer> = buffers.collect();
+        executor.adopt(&mut model);
         HostInstance {
-            table: model.clone(),
-            model: model.iter().map(|(_, d)| HostBuffer::zeroed(d)).collect(),
+            table: table.clone(),
+            model,
             plans: Vec::new(),
             executor,
         }

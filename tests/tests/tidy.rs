@@ -61,6 +61,9 @@ const RULES: &[Rule] = &[
             "backends/cpu/src/level.rs",
             "backends/cpu/src/dot_codes/x86.rs",
             "backends/cpu/src/pool/crew.rs",
+            // Advice to the system about pages, to the processor about what comes next.
+            "backends/cpu/src/huge_pages.rs",
+            "backends/cpu/src/prefetch.rs",
             // Maps checkpoints; the one block says why it is sound.
             "plugins/engine/src/checkpoint/mapping.rs",
             // A program without std needs a global allocator.

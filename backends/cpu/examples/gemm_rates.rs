@@ -61,14 +61,21 @@ fn measure(level: Level, [m, n, k]: [usize; 3]) -> Result<f64, BackendError> {
 
 fn shape(text: &str) -> Option<[usize; 3]> {
     let sizes: Option<Vec<usize>> = text.split('x').map(|n| n.parse().ok()).collect();
-    sizes?.try_into().ok().filter(|sizes: &[usize; 3]| !sizes.contains(&0))
+    sizes?
+        .try_into()
+        .ok()
+        .filter(|sizes: &[usize; 3]| !sizes.contains(&0))
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let level = Level::from_environment()?;
     for text in std::env::args().skip(1) {
         let shape = shape(&text).ok_or_else(|| format!("{text}: expected ROWSxCOLUMNSxDEPTH"))?;
-        println!("{text} {:.1} GOP/s {}", measure(level, shape)?, level.name());
+        println!(
+            "{text} {:.1} GOP/s {}",
+            measure(level, shape)?,
+            level.name()
+        );
     }
     Ok(())
 }

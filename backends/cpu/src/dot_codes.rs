@@ -11,6 +11,7 @@
 
 use crate::arena::{Bump, zeros};
 use crate::level::{Kind, Level, per_level};
+use crate::prefetch::prefetch;
 
 /// Rows of codes for the inner loops, each `width` long.
 pub struct Codes<'b> {
@@ -179,6 +180,10 @@ fn tile<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
     let mut sums = [[S::zero(); R]; C];
     for i in 0..steps {
         for c in 0..C {
+            // A single row is bound by memory: ask for the next tile.
+            if R == 1 {
+                prefetch(&weight_steps[c][i], C * k);
+            }
             let weight = S::prepare(&weight_steps[c][i]);
             for r in 0..R {
                 sums[c][r] = S::add(sums[c][r], weight, &row_steps[r][i]);

@@ -3,7 +3,7 @@
 use crate::pool::Pool;
 use crate::*;
 use layerlet_core::launch::{Launch, LaunchError};
-use layerlet_core::memory::Memory;
+use layerlet_core::memory::{HostBuffer, Memory};
 use layerlet_core::reference::Execute;
 
 /// Runs launches with this crate's kernels.
@@ -15,6 +15,12 @@ impl Execute for Executor {
     fn execute(&mut self, launch: &Launch, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
         self.pool.reset();
         run(launch, &self.pool, memory)
+    }
+
+    fn adopt(&mut self, model: &mut [HostBuffer]) {
+        for buffer in model {
+            huge_pages::ask_for(buffer.bytes_mut());
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::level::{Level, per_level};
 use crate::pool::Pool;
 use crate::quantize_rows::quantize_row;
 use crate::tiles::{Tile, tiles};
-use crate::vector::{dot, dot_rows, widen_row};
+use crate::vector::{dot, dot_streaming, dot_two, widen_row};
 use layerlet_core::memory::Memory;
 use layerlet_core::numerics::{bf16, round_bf16};
 use layerlet_core::ops::{LinearBf16, LinearW8A8, LinearW8A8Partial};
@@ -155,7 +155,7 @@ per_level! {
         let rows = x.len() / k;
         for (c, w) in weight.chunks_exact(k).enumerate() {
             if rows == 1 {
-                store(0, c, dot(x, w));
+                store(0, c, dot_streaming(x, w));
                 continue;
             }
             widen_row(w, wide);
@@ -164,8 +164,8 @@ per_level! {
             for (pair, x) in pairs.by_ref().enumerate() {
                 let x = [&x[..k], &x[k..]];
                 let [first, second] = match fused {
-                    true => dot_rows::<2, true>(x, wide),
-                    false => dot_rows::<2, false>(x, wide),
+                    true => dot_two::<true>(x, wide),
+                    false => dot_two::<false>(x, wide),
                 };
                 store(2 * pair, c, first);
                 store(2 * pair + 1, c, second);

@@ -5,6 +5,7 @@
 //! instructions.
 
 use crate::exact_products;
+use crate::prefetch::prefetch;
 use layerlet_core::numerics::{LANES, bf16, tree_sum};
 
 /// bf16 to f32: exact, sixteen zero bits below.
@@ -24,10 +25,22 @@ pub fn widen_row(x: &[bf16], out: &mut [f32]) {
 /// Sum over `0..n` in lane order of terms that two slices give.
 #[inline(always)]
 fn lane_fold<A, B>(a: &[A], b: &[B], term: impl Fn(&A, &B) -> f32) -> f32 {
+    lane_fold_touching(a, b, term, |_| ())
+}
+
+/// The same; `touch` sees every 32 elements of `b` first.
+#[inline(always)]
+fn lane_fold_touching<A, B>(
+    a: &[A],
+    b: &[B],
+    term: impl Fn(&A, &B) -> f32,
+    touch: impl Fn(&[B]),
+) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let (a_chunks, a_tail) = a.as_chunks::<LANES>();
     let (b_chunks, b_tail) = b.as_chunks::<LANES>();
     for (a, b) in a_chunks.iter().zip(b_chunks) {
+        touch(b);
         for j in 0..LANES {
             lanes[j] += term(&a[j], &b[j]);
         }
@@ -44,28 +57,36 @@ pub fn dot(x: &[f32], w: &[bf16]) -> f32 {
     lane_fold(x, w, |x, &w| x * widen(w))
 }
 
-/// Dot products in lane order of several widened rows with one. `FUSED` adds with fma: only for rows
+/// The same, asking for the weight row behind this one: 32 elements are a cache line.
+#[inline(always)]
+pub fn dot_streaming(x: &[f32], w: &[bf16]) -> f32 {
+    let row = size_of_val(w);
+    lane_fold_touching(x, w, |x, &w| x * widen(w), |w| prefetch(w, row))
+}
+
+/// Dot products in lane order of two widened rows with a third. `FUSED` adds with fma: only for rows
 /// that [`exact_products::fits_fma`].
 #[inline(always)]
-pub fn dot_rows<const R: usize, const FUSED: bool>(x: [&[f32]; R], w: &[f32]) -> [f32; R] {
-    let mut lanes = [[0.0f32; LANES]; R];
+pub fn dot_two<const FUSED: bool>(x: [&[f32]; 2], w: &[f32]) -> [f32; 2] {
     let add = exact_products::multiply_add::<FUSED>;
-    let (chunks, tail) = w.as_chunks::<LANES>();
-    let x_chunks: [&[[f32; LANES]]; R] = x.map(|x| &x.as_chunks().0[..chunks.len()]);
-    for (i, w) in chunks.iter().enumerate() {
-        for (lanes, x) in lanes.iter_mut().zip(x_chunks) {
-            for j in 0..LANES {
-                lanes[j] = add(lanes[j], x[i][j], w[j]);
-            }
+    // Two arrays, not one of two: the compiler keeps each in registers.
+    let (mut first, mut second) = ([0.0f32; LANES], [0.0f32; LANES]);
+    let (w_chunks, w_tail) = w.as_chunks::<LANES>();
+    let x_chunks = x.map(|x| x.as_chunks::<LANES>().0.iter());
+    let [x_first, x_second] = x_chunks;
+    for (w, (x_first, x_second)) in w_chunks.iter().zip(x_first.zip(x_second)) {
+        for j in 0..LANES {
+            first[j] = add(first[j], x_first[j], w[j]);
+            second[j] = add(second[j], x_second[j], w[j]);
         }
     }
-    let done = w.len() - tail.len();
-    for (lanes, x) in lanes.iter_mut().zip(x) {
-        for (lane, (&x, &w)) in lanes.iter_mut().zip(x[done..].iter().zip(tail)) {
+    let done = w.len() - w_tail.len();
+    for (lanes, x) in [&mut first, &mut second].into_iter().zip(x) {
+        for (lane, (&x, &w)) in lanes.iter_mut().zip(x[done..].iter().zip(w_tail)) {
             *lane = add(*lane, x, w);
         }
     }
-    lanes.map(tree_sum)
+    [tree_sum(first), tree_sum(second)]
 }
 
 /// Sum in lane order.
