@@ -114,7 +114,7 @@ pub fn run(args: &Args) -> Result<(), CommandError> {
         report::prepare(dir)?;
     }
     let mut model = args.model.load_with(&checkpoint, settings.capacity())?;
-    let device = args.model.backend.backend(args.model.threads).identity();
+    let device = args.model.backend.backend(args.model.threads)?.identity();
     let spinner = ProgressBar::new_spinner();
     spinner.enable_steady_tick(Duration::from_millis(100));
     let say = |what: &str| spinner.set_message(what.to_string());

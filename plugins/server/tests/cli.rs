@@ -176,6 +176,8 @@ fn quantize_writes_what_inspect_reads() {
         json(&["inspect", &tiny("bf16"), "--json"])["parameters"]
     );
     assert!(!read["tensors"].as_array().unwrap().is_empty());
+    let permissions = |name: &str| Path::new(&to).join(name).metadata().unwrap().permissions();
+    assert_eq!(permissions("model.safetensors"), permissions("config.json"));
     let nobody = temp.path().join("nobody").display().to_string();
     refused(&["quantize", &to, &nobody], 1, &["int8 already"]);
     assert!(!Path::new(&nobody).exists());
@@ -259,6 +261,27 @@ fn devices_lists_both_backends() {
         .collect();
     assert_eq!(names, ["cpu", "reference"]);
     assert!(stdout(&["devices"]).contains("reference"));
+}
+
+#[test]
+fn instructions_are_a_choice_that_changes_no_token() {
+    let with = |level: &str, args: &[&str]| {
+        let output = command(args).env("LAYERLET_CPU", level).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (_, devices, _) = with("portable", &["devices"]);
+    assert!(devices.contains("level=portable"), "{devices}");
+    let model = tiny("quark");
+    let args = ["generate", "--model", &model, "--ids", "1,2,3", "--max-tokens", "24"];
+    let (code, tokens, errors) = with("portable", &args);
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(tokens, stdout(&args));
+    let (code, _, errors) = with("sse9", &args);
+    assert_eq!(code, Some(1));
+    for fragment in ["LAYERLET_CPU", "sse9", "portable"] {
+        assert!(errors.contains(fragment), "{errors}");
+    }
 }
 
 #[test]

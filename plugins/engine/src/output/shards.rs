@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::{fs, io};
 
 /// Writes all tensors; returns the files' names and their bytes of data.
 pub fn write_shards<C: Content>(
@@ -38,13 +39,20 @@ pub fn write_shards<C: Content>(
         });
         let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
         let path = to.join(name(i));
+        let readers = usual_permissions(&path).map_err(|e| OutputError::new(&path, e))?;
         safetensors::serialize_to_file(views, Some(metadata), &path)
             .map_err(|e| OutputError::new(&path, e))?;
+        fs::set_permissions(&path, readers).map_err(|e| OutputError::new(&path, e))?;
     }
     if count > 1 {
         write_index(to, &groups, total, name)?;
     }
     Ok(((0..count).map(name).collect(), total))
+}
+
+/// Who may read a new file here. The crate that writes shards moves a private temporary file into place.
+fn usual_permissions(path: &Path) -> io::Result<fs::Permissions> {
+    Ok(fs::File::create(path)?.metadata()?.permissions())
 }
 
 /// Fills files in order of the tensors; a tensor over the limit gets a file of its own.
