@@ -7,7 +7,7 @@ use crate::level::{Level, per_level};
 use crate::pool::Pool;
 use crate::state_slots::{SlotParts, Slots, Start, deal_slots};
 use crate::tiles::{Tile, tiles};
-use crate::vector::{COLUMNS, column_sum, sum_of_squares, widen, widen_row};
+use crate::vector::{COLUMNS, Terms, column_sum, sum_of_squares, widen, widen_row};
 use layerlet_core::launch::{LaunchError, Operation};
 use layerlet_core::memory::Memory;
 use layerlet_core::numerics::{bf16, round_bf16, rsqrt};
@@ -219,38 +219,61 @@ fn store(tile: &[[f32; COLUMNS]], dv: usize, column: usize, width: usize, state:
     }
 }
 
+/// Decays the state and reads it with k.
+struct Read<'a> {
+    state: &'a mut [[f32; COLUMNS]],
+    k: &'a [f32],
+    decay: f32,
+}
+
+impl Terms for Read<'_> {
+    #[inline(always)]
+    fn row(&mut self, i: usize) -> [f32; COLUMNS] {
+        let (state, k) = (&mut self.state[i], self.k[i]);
+        let mut term = [0.0; COLUMNS];
+        for (s, term) in state.iter_mut().zip(&mut term) {
+            *s *= self.decay;
+            *term = *s * k;
+        }
+        term
+    }
+}
+
+/// Writes the state and reads it with q.
+struct Write<'a> {
+    state: &'a mut [[f32; COLUMNS]],
+    q: &'a [f32],
+    k: &'a [f32],
+    delta: [f32; COLUMNS],
+}
+
+impl Terms for Write<'_> {
+    #[inline(always)]
+    fn row(&mut self, i: usize) -> [f32; COLUMNS] {
+        let (state, q, k) = (&mut self.state[i], self.q[i], self.k[i]);
+        let mut term = [0.0; COLUMNS];
+        for ((s, term), delta) in state.iter_mut().zip(&mut term).zip(self.delta) {
+            *s += k * delta;
+            *term = *s * q;
+        }
+        term
+    }
+}
+
 per_level! {
     /// One token through 16 columns of the state: decay, read, write, output.
     fn step(
-        state: &mut [[f32; COLUMNS]],
-        q: &[f32],
-        k: &[f32],
-        v: [f32; COLUMNS],
-        gates: (f32, f32),
+        state: &mut [[f32; COLUMNS]], q: &[f32], k: &[f32], v: [f32; COLUMNS], gates: (f32, f32),
     ) -> [f32; COLUMNS] {
         let (decay, beta) = gates;
         let n = state.len();
         let (q, k) = (&q[..n], &k[..n]);
-        let read = column_sum(n, |i| {
-            let mut term = [0.0; COLUMNS];
-            for (s, term) in state[i].iter_mut().zip(&mut term) {
-                *s *= decay;
-                *term = *s * k[i];
-            }
-            term
-        });
+        let read = column_sum(n, &mut Read { state, k, decay });
         let mut delta = [0.0; COLUMNS];
         for c in 0..COLUMNS {
             delta[c] = (v[c] - read[c]) * beta;
         }
-        column_sum(n, |i| {
-            let mut term = [0.0; COLUMNS];
-            for ((s, term), delta) in state[i].iter_mut().zip(&mut term).zip(delta) {
-                *s += k[i] * delta;
-                *term = *s * q[i];
-            }
-            term
-        })
+        column_sum(n, &mut Write { state, q, k, delta })
     }
 }
 

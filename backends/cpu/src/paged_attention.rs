@@ -5,7 +5,7 @@
 use crate::arena::zeros;
 use crate::level::{Level, per_level};
 use crate::pool::Pool;
-use crate::vector::{COLUMNS, column_sum, dot, sum, widen, widen_row};
+use crate::vector::{COLUMNS, Terms, column_sum, dot, sum, widen, widen_row};
 use layerlet_core::NONE;
 use layerlet_core::launch::{LaunchError, Operation};
 use layerlet_core::memory::Memory;
@@ -216,6 +216,20 @@ impl<'b> Attention<'b> {
     }
 }
 
+/// Values of a block, weighted.
+struct Weighted<'a> {
+    weights: &'a [f32],
+    values: &'a [[f32; COLUMNS]],
+}
+
+impl Terms for Weighted<'_> {
+    #[inline(always)]
+    fn row(&mut self, j: usize) -> [f32; COLUMNS] {
+        let weight = self.weights[j];
+        self.values[j].map(|v| weight * v)
+    }
+}
+
 per_level! {
     fn widen_queries(q: &[bf16], wide: &mut [f32]) {
         widen_row(q, wide);
@@ -255,7 +269,7 @@ per_level! {
     /// Folds the weighted values of a block into some columns of a query's output.
     fn add_values(weights: &[f32], values: &[[f32; COLUMNS]], fold: &Fold, out: &mut [f32]) {
         let values = &values[..weights.len()];
-        let sums = column_sum(weights.len(), |j| values[j].map(|v| weights[j] * v));
+        let sums = column_sum(weights.len(), &mut Weighted { weights, values });
         for (out, sum) in out.iter_mut().zip(sums) {
             *out = match fold.first {
                 true => sum,

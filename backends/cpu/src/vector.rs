@@ -110,36 +110,60 @@ pub fn sum_of_squares_bf16(x: &[bf16]) -> f32 {
 /// Columns that [`column_sum`] carries beside each other.
 pub const COLUMNS: usize = 16;
 
-/// `out[c]` = sum in lane order over rows `0..n` of `term(row)[c]`: the lanes are rows here, the
+/// The terms of a [`column_sum`]. A trait and not a closure, so that it can be `#[inline(always)]`.
+pub trait Terms {
+    /// The terms of one row.
+    fn row(&mut self, row: usize) -> [f32; COLUMNS];
+}
+
+/// `out[c]` = sum in lane order over rows `0..n` of `terms.row(i)[c]`: the lanes are rows here, the
 /// vector registers hold columns.
 ///
-/// Lanes come in the order in which the tree joins them, so that five partial sums are all there is
-/// to keep.
+/// Four lanes that the tree joins first run side by side; the fours come in the order in which it
+/// joins them, so that three partial sums are all there is to keep.
 #[inline(always)]
-pub fn column_sum(n: usize, mut term: impl FnMut(usize) -> [f32; COLUMNS]) -> [f32; COLUMNS] {
-    const LEVELS: usize = LANES.trailing_zeros() as usize;
-    let mut waiting = [[0.0f32; COLUMNS]; LEVELS];
-    let mut joined = [0.0f32; COLUMNS];
-    for leaf in 0..LANES {
-        let lane = leaf.reverse_bits() >> (usize::BITS as usize - LEVELS);
-        joined = [0.0; COLUMNS];
-        let mut row = lane;
-        while row < n {
-            let term = term(row);
-            for c in 0..COLUMNS {
-                joined[c] += term[c];
-            }
-            row += LANES;
-        }
-        let joins = leaf.trailing_ones() as usize;
+pub fn column_sum(n: usize, terms: &mut impl Terms) -> [f32; COLUMNS] {
+    const FIRST: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
+    let mut waiting = [[0.0f32; COLUMNS]; 3];
+    for (i, lane) in FIRST.into_iter().enumerate() {
+        let mut joined = four_lanes(n, lane, terms);
+        let joins = i.trailing_ones() as usize;
         for waiting in &waiting[..joins] {
-            for c in 0..COLUMNS {
-                joined[c] = waiting[c] + joined[c];
-            }
+            joined = add(*waiting, joined);
         }
-        if joins < LEVELS {
-            waiting[joins] = joined;
+        match waiting.get_mut(joins) {
+            Some(waiting) => *waiting = joined,
+            None => return joined,
         }
     }
-    joined
+    unreachable!("the last four join everything")
+}
+
+/// Lanes `lane`, + 16, + 8, + 24, joined.
+#[inline(always)]
+fn four_lanes(n: usize, lane: usize, terms: &mut impl Terms) -> [f32; COLUMNS] {
+    let zero = [0.0; COLUMNS];
+    let (mut a, mut b, mut c, mut d) = (zero, zero, zero, zero);
+    let mut row = lane;
+    while row + 24 < n {
+        a = add(a, terms.row(row));
+        b = add(b, terms.row(row + 16));
+        c = add(c, terms.row(row + 8));
+        d = add(d, terms.row(row + 24));
+        row += LANES;
+    }
+    for (sum, row) in [(&mut a, row), (&mut c, row + 8), (&mut b, row + 16)] {
+        if row < n {
+            *sum = add(*sum, terms.row(row));
+        }
+    }
+    add(add(a, b), add(c, d))
+}
+
+#[inline(always)]
+fn add(mut a: [f32; COLUMNS], b: [f32; COLUMNS]) -> [f32; COLUMNS] {
+    for (a, b) in a.iter_mut().zip(b) {
+        *a += b;
+    }
+    a
 }

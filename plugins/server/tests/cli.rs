@@ -268,12 +268,24 @@ fn instructions_are_a_choice_that_changes_no_token() {
     let with = |level: &str, args: &[&str]| {
         let output = command(args).env("LAYERLET_CPU", level).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        (output.status.code(), text(output.stdout), text(output.stderr))
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
     };
     let (_, devices, _) = with("portable", &["devices"]);
     assert!(devices.contains("level=portable"), "{devices}");
     let model = tiny("quark");
-    let args = ["generate", "--model", &model, "--ids", "1,2,3", "--max-tokens", "24"];
+    let args = [
+        "generate",
+        "--model",
+        &model,
+        "--ids",
+        "1,2,3",
+        "--max-tokens",
+        "24",
+    ];
     let (code, tokens, errors) = with("portable", &args);
     assert_eq!(code, Some(0), "{errors}");
     assert_eq!(tokens, stdout(&args));

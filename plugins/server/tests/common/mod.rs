@@ -13,7 +13,10 @@ pub fn tiny(folder: &str) -> String {
 
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_layerlet"));
-    command.args(args).env_remove("LAYERLET_MODEL").env_remove("LAYERLET_CPU");
+    command
+        .args(args)
+        .env_remove("LAYERLET_MODEL")
+        .env_remove("LAYERLET_CPU");
     command
 }
 
