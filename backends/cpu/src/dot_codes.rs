@@ -3,15 +3,13 @@
 //!
 //! | level | a step | why it is exact |
 //! |---|---|---|
-//! | portable | widened to i16, multiplied in pairs | products of two s8 fit |
-//! | avx2 | `\|w\|` as u8 times `a` with the sign of `w`, pairs in i16 | 2 * 128 * 127 < 2^15, for `a` above -128 |
+//! | portable, avx2 | widened to i16, multiplied and added in pairs into i32 | products of two s8 fit |
 //! | avx512-vnni | `w + 128` as u8 times `a`, four terms into i32 | 128 * sum(a) is taken off again, modulo 2^32 |
-//!
-//! A row that holds -128 goes the portable way at the avx2 level (the contract's own codes never do).
 
 use crate::arena::{Bump, zeros};
 use crate::level::{Kind, Level, per_level};
 use crate::prefetch::prefetch;
+use std::ops::Range;
 
 /// Rows of codes for the inner loops, each `width` long.
 pub struct Codes<'b> {
@@ -19,19 +17,20 @@ pub struct Codes<'b> {
     /// Sum of each row.
     sums: &'b mut [i32],
     rows: usize,
-    /// Whether any code is -128.
-    holds_min: bool,
+    /// The codes widened, where the level multiplies them so.
+    wide: &'b mut [i16],
     width: usize,
 }
 
 impl<'b> Codes<'b> {
-    /// Room for `rows` rows of this width.
-    pub fn room(arena: &'b Bump, rows: usize, width: usize) -> Codes<'b> {
+    /// Room for `rows` rows of this width, to be multiplied at this level.
+    pub fn room(arena: &'b Bump, level: Level, rows: usize, width: usize) -> Codes<'b> {
+        let wide = if wants_wide(level) { rows * width } else { 0 };
         Codes {
             codes: zeros(arena, rows * width),
             sums: zeros(arena, rows),
             rows: 0,
-            holds_min: false,
+            wide: arena.alloc_slice_fill_copy(wide, 0),
             width,
         }
     }
@@ -39,17 +38,17 @@ impl<'b> Codes<'b> {
     /// Forgets all rows.
     pub fn clear(&mut self) {
         self.rows = 0;
-        self.holds_min = false;
     }
 
     /// Adds a row that `fill` writes.
     pub fn push<R>(&mut self, level: Level, fill: impl FnOnce(&mut [i8]) -> R) -> R {
         let row = &mut self.codes[self.rows * self.width..][..self.width];
         let result = fill(row);
-        let (sum, min) = survey(level, row);
-        self.sums[self.rows] = sum;
+        self.sums[self.rows] = sum(level, row);
+        if let Some(wide) = self.wide.get_mut(self.rows * self.width..) {
+            widen(level, row, wide);
+        }
         self.rows += 1;
-        self.holds_min |= min;
         result
     }
 
@@ -62,21 +61,26 @@ impl<'b> Codes<'b> {
     pub fn all(&self) -> &[i8] {
         &self.codes[..self.rows * self.width]
     }
+}
 
-    fn row(&self, row: usize) -> &[i8] {
-        &self.codes[row * self.width..][..self.width]
+/// Whether a level multiplies widened codes.
+fn wants_wide(level: Level) -> bool {
+    match level.0 {
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx2 => true,
+        _ => false,
     }
 }
 
 per_level! {
-    /// Sum of a row, and whether it holds -128.
-    fn survey(codes: &[i8]) -> (i32, bool) {
-        let (mut sum, mut min) = (0, 0i8);
-        for &code in codes {
-            sum += i32::from(code);
-            min = min.min(code);
+    fn sum(codes: &[i8]) -> i32 {
+        codes.iter().map(|&code| i32::from(code)).sum()
+    }
+
+    fn widen(codes: &[i8], wide: &mut [i16]) {
+        for (wide, &code) in wide.iter_mut().zip(codes) {
+            *wide = i16::from(code);
         }
-        (sum, min == i8::MIN)
     }
 }
 
@@ -89,7 +93,7 @@ pub fn dot_codes(
 ) {
     match level.0 {
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx2 if !codes.holds_min => x86::dot_codes_avx2(level, codes, weight, store),
+        Kind::Avx2 => x86::dot_codes_avx2(level, codes, weight, store),
         #[cfg(target_arch = "x86_64")]
         Kind::Avx512Vnni => x86::dot_codes_vnni(level, codes, weight, store),
         _ => dot_pairs(level, codes, weight, store),
@@ -107,6 +111,8 @@ const STEP: usize = 64;
 
 /// How a level multiplies `B` codes of a row with as many of a weight row.
 trait DotStep<const B: usize>: Copy {
+    /// How codes are read.
+    type Code: Copy;
     /// Partial sums of one pair of rows.
     type Sums: Copy;
     /// A step of a weight row, prepared for all rows of the tile.
@@ -116,7 +122,9 @@ trait DotStep<const B: usize>: Copy {
 
     fn zero() -> Self::Sums;
     fn prepare(weight: &[i8; B]) -> Self::Weight;
-    fn add(sums: Self::Sums, weight: Self::Weight, codes: &[i8; B]) -> Self::Sums;
+    fn add(sums: Self::Sums, weight: Self::Weight, codes: &[Self::Code; B]) -> Self::Sums;
+    /// All rows as they are read.
+    fn codes<'a>(codes: &'a Codes<'_>) -> &'a [Self::Code];
     fn total(sums: Self::Sums) -> i32;
     /// Four totals at once, where that is cheaper.
     #[inline(always)]
@@ -125,7 +133,11 @@ trait DotStep<const B: usize>: Copy {
     }
 }
 
-/// Walks all rows and weight rows in tiles of `R` by `C`; what is left of either goes one by one.
+/// Weight rows that stay in the second-level cache while all rows pass by.
+const BLOCK: usize = 64;
+
+/// Walks all rows and weight rows in tiles of `R` by `C`; what is left of either goes one by one. The
+/// rows of a tile stay in the nearest cache for a block of weight rows.
 #[inline(always)]
 fn walk<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
     codes: &Codes<'_>,
@@ -136,31 +148,36 @@ fn walk<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
     if k == 0 {
         return;
     }
-    let (rows, columns) = (codes.rows(), weight.len() / k);
-    let column = |c: usize| &weight[c * k..][..k];
-    for c in (0..columns - columns % C).step_by(C) {
-        let weights: [&[i8]; C] = std::array::from_fn(|i| column(c + i));
-        walk_rows::<S, B, R, C>(codes, rows, c, weights, &mut store);
-    }
-    for c in columns - columns % C..columns {
-        walk_rows::<S, B, R, 1>(codes, rows, c, [column(c)], &mut store);
+    let columns = weight.len() / k;
+    let whole = codes.rows - codes.rows % R;
+    for first in (0..columns).step_by(BLOCK) {
+        let block = first..columns.min(first + BLOCK);
+        for row in (0..whole).step_by(R) {
+            walk_columns::<S, B, R, C>(codes, weight, row, block.clone(), &mut store);
+        }
+        for row in whole..codes.rows {
+            walk_columns::<S, B, 1, C>(codes, weight, row, block.clone(), &mut store);
+        }
     }
 }
 
 #[inline(always)]
-fn walk_rows<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
+fn walk_columns<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
     codes: &Codes<'_>,
-    rows: usize,
-    column: usize,
-    weights: [&[i8]; C],
+    weight: &[i8],
+    row: usize,
+    columns: Range<usize>,
     store: &mut impl FnMut(usize, usize, i32),
 ) {
-    let whole = rows - rows % R;
-    for row in (0..whole).step_by(R) {
-        tile::<S, B, R, C>(codes, row, column, weights, store);
+    let k = codes.width;
+    let column = |c: usize| &weight[c * k..][..k];
+    let whole = columns.end - columns.len() % C;
+    for c in (columns.start..whole).step_by(C) {
+        let weights: [&[i8]; C] = std::array::from_fn(|i| column(c + i));
+        tile::<S, B, R, C>(codes, row, c, weights, store);
     }
-    for row in whole..rows {
-        tile::<S, B, 1, C>(codes, row, column, weights, store);
+    for c in whole..columns.end {
+        tile::<S, B, R, 1>(codes, row, c, [column(c)], store);
     }
 }
 
@@ -174,8 +191,8 @@ fn tile<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
 ) {
     let k = codes.width;
     let steps = k / B;
-    let rows: [&[i8]; R] = std::array::from_fn(|r| codes.row(row + r));
-    let row_steps: [&[[i8; B]]; R] = std::array::from_fn(|r| &rows[r].as_chunks().0[..steps]);
+    let rows: [&[S::Code]; R] = std::array::from_fn(|r| &S::codes(codes)[(row + r) * k..][..k]);
+    let row_steps: [&[[S::Code; B]]; R] = std::array::from_fn(|r| &rows[r].as_chunks().0[..steps]);
     let weight_steps: [&[[i8; B]]; C] = std::array::from_fn(|c| &weights[c].as_chunks().0[..steps]);
     let mut sums = [[S::zero(); R]; C];
     for i in 0..steps {
@@ -194,9 +211,9 @@ fn tile<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
     for c in 0..C {
         for r in 0..R {
             let mut total = totals[c][r];
-            for i in steps * B..k {
-                total = total
-                    .wrapping_add((i32::from(weights[c][i]) + S::BIAS) * i32::from(rows[r][i]));
+            let tail = &codes.codes[(row + r) * k..][steps * B..k];
+            for (&w, &a) in weights[c][steps * B..].iter().zip(tail) {
+                total = total.wrapping_add((i32::from(w) + S::BIAS) * i32::from(a));
             }
             let total = total.wrapping_sub(S::BIAS.wrapping_mul(codes.sums[row + r]));
             store(row + r, column + c, total);
@@ -229,6 +246,7 @@ fn totals<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
 struct Pairs;
 
 impl DotStep<STEP> for Pairs {
+    type Code = i8;
     type Sums = i32;
     type Weight = [i16; STEP];
     const BIAS: i32 = 0;
@@ -249,6 +267,11 @@ impl DotStep<STEP> for Pairs {
         sum + products
             .map(|(&w, &a)| i32::from(w) * i32::from(a))
             .sum::<i32>()
+    }
+
+    #[inline(always)]
+    fn codes<'a>(codes: &'a Codes<'_>) -> &'a [i8] {
+        codes.codes
     }
 
     #[inline(always)]

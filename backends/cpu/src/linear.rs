@@ -91,7 +91,7 @@ impl<'b> Input<'b> {
             wide: zeros(arena, wide_rows * k),
             fits_fma: true,
             weight: zeros(arena, wide_rows.min(1) * k),
-            codes: Codes::room(arena, code_rows, k),
+            codes: Codes::room(arena, pool.level, code_rows, k),
             scales: zeros(arena, code_rows),
         }
     }
@@ -295,7 +295,7 @@ pub fn run_partial(op: &LinearW8A8Partial, pool: &Pool, memory: &mut Memory<'_>)
     pool.each_with(
         work,
         linear_tiles(pool, work, &mut acc, n),
-        || Codes::room(pool.arena(), rows, k),
+        || Codes::room(pool.arena(), level, rows, k),
         |tile, input| {
             input.clear();
             for codes in row_slices(codes, k, tile.row..tile.row + tile.rows.len()) {

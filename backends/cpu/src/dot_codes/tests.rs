@@ -4,10 +4,10 @@
 use super::*;
 use proptest::prelude::*;
 
-fn codes_of<'b>(arena: &'b Bump, rows: &[Vec<i8>]) -> Codes<'b> {
-    let mut codes = Codes::room(arena, rows.len(), rows.first().map_or(0, Vec::len));
+fn codes_of<'b>(arena: &'b Bump, level: Level, rows: &[Vec<i8>]) -> Codes<'b> {
+    let mut codes = Codes::room(arena, level, rows.len(), rows.first().map_or(0, Vec::len));
     for row in rows {
-        codes.push(Level::PORTABLE, |out| out.copy_from_slice(row));
+        codes.push(level, |out| out.copy_from_slice(row));
     }
     codes
 }
@@ -51,6 +51,7 @@ fn collect(
 struct ModelOfVnni;
 
 impl DotStep<64> for ModelOfVnni {
+    type Code = i8;
     type Sums = [i32; 16];
     type Weight = [u8; 64];
     const BIAS: i32 = 128;
@@ -70,6 +71,10 @@ impl DotStep<64> for ModelOfVnni {
             }
         }
         sums
+    }
+
+    fn codes<'a>(codes: &'a Codes<'_>) -> &'a [i8] {
+        codes.codes
     }
 
     fn total(sums: [i32; 16]) -> i32 {
@@ -104,9 +109,10 @@ proptest! {
     #[test]
     fn every_level_gives_the_exact_sum((rows, weights) in operands()) {
         let arena = Bump::new();
-        let (codes, weight) = (codes_of(&arena, &rows), weights.concat());
+        let weight = weights.concat();
         let want = naive(&rows, &weights);
         for level in Level::available() {
+            let codes = codes_of(&arena, level, &rows);
             let got = collect(rows.len(), weights.len(), |store| dot_codes(level, &codes, &weight, store));
             prop_assert_eq!(&got, &want, "{}", level.name());
         }
@@ -115,7 +121,7 @@ proptest! {
     #[test]
     fn the_biased_form_is_exact((rows, weights) in operands()) {
         let arena = Bump::new();
-        let (codes, weight) = (codes_of(&arena, &rows), weights.concat());
+        let (codes, weight) = (codes_of(&arena, Level::PORTABLE, &rows), weights.concat());
         let one = collect(rows.len(), weights.len(), |store| walk::<ModelOfVnni, 64, 1, 4>(&codes, &weight, store));
         let many = collect(rows.len(), weights.len(), |store| walk::<ModelOfVnni, 64, 6, 4>(&codes, &weight, store));
         let want = naive(&rows, &weights);
@@ -137,15 +143,13 @@ fn the_longest_row_does_not_overflow() {
     ] {
         let (rows, weights) = (vec![vec![a; k]; 5], vec![vec![w; k]; 3]);
         let arena = Bump::new();
-        let (codes, weight, want) = (
-            codes_of(&arena, &rows),
-            weights.concat(),
-            naive(&rows, &weights),
-        );
+        let (weight, want) = (weights.concat(), naive(&rows, &weights));
         for level in Level::available() {
+            let codes = codes_of(&arena, level, &rows);
             let got = collect(5, 3, |store| dot_codes(level, &codes, &weight, store));
             assert_eq!(got, want, "{} at {a} * {w}", level.name());
         }
+        let codes = codes_of(&arena, Level::PORTABLE, &rows);
         let got = collect(5, 3, |store| {
             walk::<ModelOfVnni, 64, 6, 4>(&codes, &weight, store)
         });
