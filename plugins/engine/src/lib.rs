@@ -1,8 +1,9 @@
-//! Checkpoints, quantisation, tokenizer and the generation loop.
+//! Checkpoints, quantisation, tokenizer, chat template and the generation loop.
 //!
 //! Data goes one way: checkpoint → [`Model`] (weights in a backend's memory) → plans → tokens.
 //! Nothing here computes on activations; every byte comes from a backend.
 
+mod chat;
 pub mod checkpoint;
 mod error;
 mod generate;
@@ -11,6 +12,7 @@ pub mod quantize;
 mod tokenizer;
 mod trace;
 
+pub use chat::{ChatTemplate, Message};
 pub use error::EngineError;
 pub use generate::{Finish, Generated, Request, generate};
 pub use model::{Model, Options, PAGE_SIZE, Step};
