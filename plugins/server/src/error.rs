@@ -21,6 +21,9 @@ pub enum CommandError {
     Argument { flag: &'static str, problem: String },
     #[error("{path}: {problem}")]
     File { path: String, problem: String },
+    /// The report before it says which.
+    #[error("{failed} of {of} canaries fail")]
+    Canaries { failed: usize, of: usize },
     #[error("standard output: {0}")]
     Stdout(#[from] io::Error),
 }

@@ -3,6 +3,7 @@
 //! Results go to stdout; progress, timings and errors to stderr. A failure says what was wrong and
 //! exits with 1; a mistyped flag with 2.
 
+mod canary;
 mod common;
 mod devices;
 mod error;
@@ -39,6 +40,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Turn a bf16 checkpoint into Quark W8A8 INT8
     Quantize(quantize::Args),
+    /// Ask a model questions that have one right answer
+    Canary(canary::Args),
     /// List the backends and their devices
     Devices(devices::Args),
 }
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Quantize(args) => quantize::run(&args),
+        Command::Canary(args) => canary::run(&args),
         Command::Devices(args) => devices::run(&args),
     };
     match outcome {

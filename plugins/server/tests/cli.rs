@@ -396,6 +396,7 @@ fn help_explains_itself() {
         ("plan", "Examples:"),
         ("inspect", "Example:"),
         ("quantize", "Example:"),
+        ("canary", "Examples:"),
         ("devices", "--json"),
     ] {
         let help = stdout(&[name, "--help"]);
