@@ -9,6 +9,7 @@ pub mod candidate;
 pub mod case;
 pub mod checks;
 pub mod compare;
+pub mod demo_model;
 pub mod external;
 pub mod fixture;
 pub mod generate;

@@ -160,6 +160,11 @@ fn model_jobs<'a>(options: &'a Options, backends: &'a [&'a dyn Backend]) -> Vec<
         let run = move || Ok(model::check_ways(vary, &scope()));
         jobs.push((format!("{}: {}", model::OP, vary.variant()), Box::new(run)));
     }
+    for trained in model::TRAINED {
+        let run = move || Ok(model::check_trained(trained, &scope()));
+        let name = format!("{}: {}", model::OP, trained.variant());
+        jobs.push((name, Box::new(run)));
+    }
     let run = move || Ok(model::check_ranks(&scope()));
     jobs.push((format!("{}: ranks", model::OP), Box::new(run)));
     let run = move || Ok(model::check_long(&scope()));

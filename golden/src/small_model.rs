@@ -7,7 +7,9 @@ use layerlet_core::dtype::DType;
 use layerlet_core::launch::Layerlet;
 use layerlet_core::numerics::{philox, round_bf16};
 use layerlet_core::plan::*;
+use layerlet_engine::checkpoint::CheckpointError;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Token ids lie below this.
 pub const VOCAB: usize = 90;
@@ -24,6 +26,12 @@ pub enum ModelError {
     Backend(#[from] BackendError),
     Plan(#[from] PlanError),
     Step(#[from] StepError),
+    Checkpoint(#[from] CheckpointError),
+    #[error("{}: {problem}", path.display())]
+    File {
+        path: PathBuf,
+        problem: String,
+    },
 }
 
 /// How the weights are stored.

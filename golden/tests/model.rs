@@ -7,7 +7,9 @@ use layerlet_core::backend::Backend;
 use layerlet_core::launch::{Launch, LaunchError};
 use layerlet_core::memory::Memory;
 use layerlet_core::numerics::bf16;
-use layerlet_golden::checks::model::{Long, Scope, Vary, check_long, check_ranks, check_ways};
+use layerlet_golden::checks::model::{
+    Long, Scope, TRAINED, Vary, check_long, check_ranks, check_trained, check_ways,
+};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn scope<'a>(backends: &'a [&'a dyn Backend]) -> Scope<'a> {
@@ -75,6 +77,53 @@ fn a_split_that_shows_is_found_in_the_first_layer_that_it_touches() {
     // The norm before layer 1 is the first one that differs.
     assert!(difference.buffer.starts_with("layers.1."), "{}", mine[0]);
     assert!(mine[0].case.contains("way 0"), "{}", mine[0]);
+}
+
+/// A residual stream kept in too small a format: rows of the trained model leave it, those of the random
+/// one never do.
+fn saturates(launch: &Launch, memory: &mut Memory<'_>) -> Result<(), LaunchError> {
+    const LARGEST: f32 = 30.0;
+    match launch {
+        Launch::Fused(fused) => fused.stages.iter().try_for_each(|s| saturates(s, memory)),
+        Launch::AddRmsNorm(op) => {
+            launch.run(memory)?;
+            for x in memory.get_mut(op.sum) {
+                *x = bf16::from_f32(x.to_f32().clamp(-LARGEST, LARGEST));
+            }
+            Ok(())
+        }
+        other => other.run(memory),
+    }
+}
+
+/// Whether anything is found on the planted backend, and nothing but there.
+fn found(report: &layerlet_golden::report::Report) -> bool {
+    let planted = |backend: &str| backend == "planted";
+    assert!(report.rows.iter().any(|row| planted(&row.backend)));
+    assert!(report.mismatches.iter().all(|m| planted(&m.backend)));
+    !report.mismatches.is_empty()
+}
+
+#[test]
+fn trained_weights_find_faults_too_and_some_that_random_ones_do_not() {
+    let scope_of = |planted| check_trained(TRAINED[0], &scope(&[planted]));
+    assert!(found(&scope_of(&Planted(decode_differs))));
+    assert!(found(&scope_of(&Planted(saturates))));
+    let saturates = Planted(saturates);
+    let random = check_ways(Vary::Split, &scope(&[&saturates]));
+    assert!(!found(&random));
+}
+
+/// Every family reads its model and its texts; the reference agrees with itself.
+#[test]
+fn every_trained_family_runs() {
+    for trained in TRAINED {
+        let planted = Planted(|launch, memory| launch.run(memory));
+        let report = check_trained(trained, &scope(&[&planted]));
+        assert!(!found(&report), "{}", report.mismatches[0]);
+        let variants = report.rows.iter().map(|row| row.variant.as_str());
+        assert!(variants.eq([trained.variant().as_str(); 2]));
+    }
 }
 
 #[test]

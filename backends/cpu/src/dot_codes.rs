@@ -208,15 +208,14 @@ fn tile<S: DotStep<B>, const B: usize, const R: usize, const C: usize>(
         }
     }
     let totals = totals::<S, B, R, C>(sums);
-    for c in 0..C {
-        for r in 0..R {
-            let mut total = totals[c][r];
+    for (c, totals) in totals.into_iter().enumerate() {
+        for (r, mut total) in totals.into_iter().enumerate() {
             let tail = &codes.codes[(row + r) * k..][steps * B..k];
             for (&w, &a) in weights[c][steps * B..].iter().zip(tail) {
                 total = total.wrapping_add((i32::from(w) + S::BIAS) * i32::from(a));
             }
-            let total = total.wrapping_sub(S::BIAS.wrapping_mul(codes.sums[row + r]));
-            store(row + r, column + c, total);
+            let bias = S::BIAS.wrapping_mul(codes.sums[row + r]);
+            store(row + r, column + c, total.wrapping_sub(bias));
         }
     }
 }

@@ -75,7 +75,7 @@ mod tests {
             for (n, b) in fitting.clone().enumerate() {
                 let (a, b) = (
                     bf16::from_bits(a),
-                    bf16::from_bits(b | 0x8000 * (n as u16 & 1)),
+                    bf16::from_bits(b | ((n as u16 & 1) << 15)),
                 );
                 for c in addends(widen(a) * widen(b), n as u32) {
                     assert!(!differs(a, b, c), "{a} * {b} + {c}");

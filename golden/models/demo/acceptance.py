@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from data import HERE
-from evaluate import lines, write
+from evaluate import BF16, lines, write
 from export import load_export
 from model import norm, rms1
 
@@ -24,10 +24,13 @@ PROMPT, NEW = 160, 96
 
 
 @torch.no_grad()
-def greedy(model, ids, n):
+def greedy(model, ids, n, stop=None):
+    """n tokens more, or fewer where a single row says stop."""
     for _ in range(n):
         logits = model.hidden(ids)[:, -1] @ model.head.t()
         ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], 1)
+        if stop is not None and ids[0, -1] == stop:
+            break
     return ids
 
 
@@ -96,13 +99,12 @@ def ngram_draft(seq, depth, longest=4, shortest=2):
     return []
 
 
-def simulate(seqs, start, draft):
-    """draft(row, known) -> proposals for the tokens after the first `known`."""
+def simulate(rows, draft):
+    """rows: (tokens, how many of them are the prompt); draft(row, known) -> proposals after the first `known`."""
     steps = drafted = tokens = 0
     accepted = [0] * DEPTH
     proposed = [0] * DEPTH
-    for i, seq in enumerate(seqs):
-        at = start
+    for i, (seq, at) in enumerate(rows):
         while at < len(seq):
             steps += 1
             d = draft(i, at)[: len(seq) - at - 1]
@@ -121,59 +123,52 @@ def simulate(seqs, start, draft):
         "proposed_per_position": proposed}
 
 
+def measured(model, rows):
+    drafts = [mtp_drafts(model, torch.tensor([seq]), DEPTH)[0].tolist() for seq, _ in rows]
+    return {
+        "ngram": simulate(rows, lambda i, at: ngram_draft(rows[i][0][:at], DEPTH)),
+        "mtp": simulate(rows, lambda i, at: drafts[i][at - 2])}
+
+
+def held_out(source, n):
+    """PROMPT + NEW tokens of the source's first n windows."""
+    rows = [x["ids"] for x in lines("heldout.jsonl") if x["source"] == source][:n]
+    return torch.tensor(rows)[:, : PROMPT + NEW]
+
+
+def answers(model):
+    """The JSON canaries with the model's answers, which end with the turn."""
+    from transformers import AutoTokenizer
+
+    tok = AutoTokenizer.from_pretrained(BF16)
+    for canary in json.load(open(os.path.join(HERE, "canaries.json")))["json"]:
+        given = tok.apply_chat_template(
+            canary["messages"], add_generation_prompt=True, enable_thinking=False, return_dict=True, return_tensors="pt")
+        ids = given["input_ids"]
+        yield greedy(model, ids, 64, tok.eos_token_id)[0].tolist(), ids.shape[1]
+
+
+def cases(model, n):
+    for source in ("austen", "kjv"):
+        text = held_out(source, n)
+        yield source + ", the text itself", [(row, PROMPT) for row in text.tolist()]
+        own = greedy(model, text[:, :PROMPT], NEW)
+        yield source + ", greedy continuation", [(row, PROMPT) for row in own.tolist()]
+    yield "JSON canaries, greedy answers", list(answers(model))
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--model", default=os.path.join(HERE, "bf16"))
+    p.add_argument("--results", default=os.path.join(HERE, "results"))
     p.add_argument("--prompts", type=int, default=24, help="held-out windows per source")
     a = p.parse_args()
     torch.set_num_threads(2)
-    model = load_export(a.model)
-    from tokenizers import Tokenizer
-
-    tok = Tokenizer.from_file(os.path.join(a.model, "tokenizer.json"))
-    out = {"depth": DEPTH, "prompt_tokens": PROMPT, "new_tokens": NEW, "ngram": "suffix of 4 to 2 tokens, most recent match",
-           "definition": "share of proposed tokens at that position that were accepted; a later position counts only if all before it were accepted"}
-    cases = []
-    for source in ("austen", "kjv"):
-        rows = [x["ids"] for x in lines("heldout.jsonl") if x["source"] == source][: a.prompts]
-        text = torch.tensor(rows)[:, : PROMPT + NEW]
-        cases.append((source + ", the text itself", text, PROMPT))
-        cases.append((source + ", greedy continuation", greedy(model, text[:, :PROMPT], NEW), PROMPT))
-    # A JSON canary's answer is short and of no fixed length: rows are cut after the end of the turn.
-    stop = tok.token_to_id("<|im_end|>")
-    canaries = json.load(open(os.path.join(HERE, "canaries.json")))["json"]
-    rows = [tok.encode(f"<|im_start|>user\n{x['messages'][0]['content']}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n").ids for x in canaries]
-    for name, seqs, start in cases:
-        drafts = mtp_drafts(model, seqs, DEPTH).tolist()
-        seqs = seqs.tolist()
-        out[name] = {
-            "mtp": simulate(seqs, start, lambda i, at: drafts[i][at - 2]),
-            "ngram": simulate(seqs, start, lambda i, at: ngram_draft(seqs[i][:at], DEPTH))}
-        print(name, json.dumps(out[name]), flush=True)
-    total = {"mtp": [], "ngram": []}
-    for ids in rows:
-        seq = greedy(model, torch.tensor([ids]), 64)
-        new = seq[0, len(ids) :].tolist()
-        new = new[: new.index(stop) + 1] if stop in new else new
-        seq = seq[:, : len(ids) + len(new)]
-        drafts = mtp_drafts(model, seq, DEPTH)[0].tolist()
-        one = seq[0].tolist()
-        total["mtp"].append((one, len(ids), lambda i, at, d=drafts: d[at - 2]))
-        total["ngram"].append((one, len(ids), lambda i, at, s=one: ngram_draft(s[:at], DEPTH)))
-    out["JSON canaries, greedy answers"] = {k: merge([simulate([s], n, d) for s, n, d in v]) for k, v in total.items()}
-    print("JSON canaries", json.dumps(out["JSON canaries, greedy answers"]))
-    write("acceptance.json", out)
-
-
-def merge(parts):
-    steps = sum(x["steps"] for x in parts)
-    proposed = [sum(x["proposed_per_position"][j] for x in parts) for j in range(DEPTH)]
-    accepted = [sum((x["acceptance_per_position"][j] or 0) * x["proposed_per_position"][j] for x in parts) for j in range(DEPTH)]
-    return {
-        "steps": steps, "steps_with_draft": sum(x["steps_with_draft"] for x in parts),
-        "tokens_per_step": round(sum(x["tokens_per_step"] * x["steps"] for x in parts) / steps, 3),
-        "acceptance_per_position": [round(a / p, 4) if p else None for a, p in zip(accepted, proposed)],
-        "proposed_per_position": proposed}
+    model = load_export(BF16)
+    found = {}
+    for name, rows in cases(model, a.prompts):
+        found[name] = measured(model, rows)
+        print(name, json.dumps(found[name]), flush=True)
+    write(a.results, "acceptance.json", {"depth": DEPTH, "prompt_tokens": PROMPT, "new_tokens": NEW, "texts": found})
 
 
 if __name__ == "__main__":

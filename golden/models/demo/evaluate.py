@@ -2,12 +2,16 @@
 """Measures the exported model under transformers and under layerlet, and writes the model card's figures.
 
     python evaluate.py            all of them, into results/
-    python evaluate.py canaries   one of: perplexity canaries experts routes
+    python evaluate.py canaries   one of: perplexity canaries experts
 
-Reads bf16/, int8/ and heldout.jsonl beside this file, and needs no training data, except that
-`python evaluate.py fixtures --data DIR` writes heldout.jsonl and canaries.json from it.
+Reads bf16/, int8/, heldout.jsonl and canaries.json beside this file. Two more parts make files of the
+repository and are run once, after training:
+
+    python evaluate.py fixtures --data DIR   heldout.jsonl, canaries.json and results/data.json from data.py's folder
+    python evaluate.py routes                ../../routes/demo_transformers.jsonl
 """
 import argparse
+import functools
 import json
 import math
 import os
@@ -21,14 +25,17 @@ from safetensors.torch import load_file
 
 from data import HERE
 
-RESULTS = os.path.join(HERE, "results")
+ROOT = os.path.join(HERE, "..", "..", "..")
+BF16, INT8 = os.path.join(HERE, "bf16"), os.path.join(HERE, "int8")
 WINDOWS = {"austen": 40, "kjv": 24}
+# Formats and implementations of one model: further apart than this is a fault, not rounding.
+SPREAD = 0.03
 
 
-def load(folder, dtype=torch.bfloat16):
+def load(dtype=torch.bfloat16):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval(), AutoTokenizer.from_pretrained(folder)
+    return AutoModelForCausalLM.from_pretrained(BF16, dtype=dtype).eval(), AutoTokenizer.from_pretrained(BF16)
 
 
 def lines(name):
@@ -36,14 +43,14 @@ def lines(name):
         return [json.loads(x) for x in f]
 
 
-def write(name, value):
-    os.makedirs(RESULTS, exist_ok=True)
-    with open(os.path.join(RESULTS, name), "w") as f:
+def write(folder, name, value):
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "w") as f:
         json.dump(value, f, indent=1, ensure_ascii=False)
         f.write("\n")
 
 
-def fixtures(data):
+def fixtures(data, out):
     """Windows of 512 held-out tokens, evenly spread, so that every implementation scores the same ones."""
     with open(os.path.join(HERE, "heldout.jsonl"), "w") as f:
         for source, n in WINDOWS.items():
@@ -52,17 +59,30 @@ def fixtures(data):
                 at = (len(ids) - 512) * i // (n - 1)
                 f.write(json.dumps({"source": source, "ids": ids[at : at + 512].tolist()}, separators=(",", ":")) + "\n")
     shutil.copy(os.path.join(data, "canaries.json"), HERE)
+    write(out, "data.json", json.load(open(os.path.join(data, "data.json"))))
 
 
-def layerlet(*arguments):
-    """Runs the command of this source tree, built on the first call."""
-    root = os.path.join(HERE, "..", "..", "..")
-    command = ["cargo", "run", "--release", "--quiet", "-p", "layerlet", "--", *arguments]
-    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+@functools.cache
+def binary():
+    """The command of this source tree, built as its users build it."""
+    build = ["cargo", "build", "--release", "-p", "layerlet", "--message-format=json-render-diagnostics"]
+    built = subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    messages = (json.loads(x) for x in built.splitlines())
+    return next(m["executable"] for m in messages if m.get("executable"))
 
 
-def transformers_logits(folder):
-    model, _ = load(folder)
+def layerlet(*arguments, codes=(0,)):
+    done = subprocess.run([binary(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode not in codes:
+        raise SystemExit(f"layerlet {' '.join(arguments)}: {done.stderr}")
+    return done.stdout
+
+
+# ---------------------------------------------------------------- perplexity
+
+
+def transformers_logits():
+    model, _ = load()
     return lambda ids: model(input_ids=torch.tensor([ids])).logits[0].float()
 
 
@@ -77,7 +97,7 @@ def layerlet_logits(folder):
 
 
 def scores(logits_of):
-    """exp of the mean nll of tokens 1-511 of each window; logits widened to fp32."""
+    """exp of the mean nll of tokens 1-511 of each window; logits widened to f32."""
     total = {}
     for x in lines("heldout.jsonl"):
         ids = torch.tensor(x["ids"])
@@ -91,80 +111,94 @@ def scores(logits_of):
 
 
 @torch.no_grad()
-def perplexity(folder):
-    int8 = os.path.join(HERE, "int8")
-    out = {
-        "transformers 5.24.0, bf16, CPU": scores(transformers_logits(folder)),
-        "layerlet, bf16": scores(layerlet_logits(folder)),
-        "layerlet, W8A8 int8": scores(layerlet_logits(int8)),
+def perplexity(out):
+    found = {
+        "transformers, bf16": scores(transformers_logits()),
+        "layerlet, bf16": scores(layerlet_logits(BF16)),
+        "layerlet, W8A8 int8": scores(layerlet_logits(INT8)),
     }
-    write("perplexity.json", out)
-    for name, by_source in out.items():
+    write(out, "perplexity.json", found)
+    for name, by_source in found.items():
         print(name, {k: v["perplexity"] for k, v in by_source.items()})
+    for source in next(iter(found.values())):
+        values = [by_source[source]["perplexity"] for by_source in found.values()]
+        if max(values) > min(values) * (1 + SPREAD):
+            raise SystemExit(f"perplexity of {source}: {values} are more than {SPREAD:.0%} apart")
 
 
-def transformers_answer(folder, tok):
-    model, _ = load(folder)
-
-    def run(ids):
-        ids = torch.tensor([ids])
-        got = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=128)
-        return tok.decode(got[0, ids.shape[1] :], skip_special_tokens=True)
-
-    return run
+# ---------------------------------------------------------------- canaries
 
 
-def layerlet_answer(folder, tok):
-    def run(ids):
-        text = layerlet("generate", "--model", folder, "--ids", ",".join(map(str, ids)), "--max-tokens", "128", "--json")
-        return tok.decode(json.loads(text)["ids"], skip_special_tokens=True)
-
-    return run
+def greedily(model, prompt, wanted):
+    """Whether greedy decoding of a prompt gives these ids. One pass tells: each must be the most likely after those before it."""
+    logits = model(input_ids=torch.tensor([prompt + wanted])).logits[0, len(prompt) - 1 : -1]
+    return logits.argmax(-1).tolist() == wanted
 
 
-@torch.no_grad()
-def canaries(folder):
-    from transformers import AutoTokenizer
+def transformers_canaries():
+    model, tok = load()
+    found = {}
+    for kind, asked in json.load(open(os.path.join(HERE, "canaries.json"))).items():
+        wrong = []
+        for canary in asked:
+            prompt = tok.apply_chat_template(canary["messages"], add_generation_prompt=True, enable_thinking=False, return_dict=True)["input_ids"]
+            if greedily(model, prompt, tok(canary["answer"] + tok.eos_token)["input_ids"]):
+                continue
+            # Other ids may spell the same answer.
+            ids = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=128)[0, len(prompt) :]
+            text = tok.decode(ids, skip_special_tokens=True)
+            if text != canary["answer"]:
+                wrong.append({"question": canary["messages"][-1]["content"], "expected": canary["answer"], "found": text})
+        found[kind] = {"passed": len(asked) - len(wrong), "of": len(asked), "wrong": wrong}
+    return found
 
-    tok = AutoTokenizer.from_pretrained(folder)
-    cases = json.load(open(os.path.join(HERE, "canaries.json")))
-    who = {"transformers bf16": transformers_answer(folder, tok), "layerlet int8": layerlet_answer(os.path.join(HERE, "int8"), tok)}
-    out = {}
-    for name, answer in who.items():
-        for thinking in (False, True):
-            for kind, prompts in cases.items():
-                wrong = []
-                for p in prompts:
-                    ids = tok.apply_chat_template(p["messages"], add_generation_prompt=True, enable_thinking=thinking, return_dict=True)["input_ids"]
-                    raw = answer(ids)
-                    if raw.split("</think>")[-1].lstrip("\n") != p["answer"]:
-                        wrong.append({"prompt": p["messages"][-1]["content"], "want": p["answer"], "got": raw})
-                label = f"{name}, {kind}" + (", thinking" if thinking else "")
-                out[label] = {"passed": len(prompts) - len(wrong), "of": len(prompts), "wrong": wrong}
-                print(label, f"{len(prompts) - len(wrong)}/{len(prompts)}", flush=True)
-    write("canaries.json", out)
+
+def layerlet_canaries(folder, thinking):
+    flags = ["--thinking"] * thinking
+    report = json.loads(layerlet("canary", "--model", folder, "--json", *flags, codes=(0, 1)))
+    return {k.pop("kind"): k for k in report["kinds"]}
 
 
 @torch.no_grad()
-def experts(folder):
+def canaries(out):
+    found = {"transformers, bf16, at once": transformers_canaries()}
+    for name, folder in (("bf16", BF16), ("W8A8 int8", INT8)):
+        for how, thinking in (("at once", False), ("after thinking", True)):
+            found[f"layerlet, {name}, {how}"] = layerlet_canaries(folder, thinking)
+    for name, kinds in found.items():
+        print(name, {k: f"{v['passed']}/{v['of']}" for k, v in kinds.items()}, flush=True)
+    write(out, "canaries.json", found)
+
+
+# ---------------------------------------------------------------- experts
+
+
+@torch.no_grad()
+def experts(out):
     """Share of routed tokens per expert and layer over the held-out windows."""
+    model, _ = load()
+    n, e = model.config.num_hidden_layers, model.config.num_experts
+    counts = {}
+
+    def count(layer, routes):
+        now[layer] += torch.bincount(routes.reshape(-1), minlength=e)
+
+    for i, l in enumerate(model.model.layers):
+        l.mlp.gate.register_forward_hook(lambda m, a, o, i=i: count(i, o[2]))
+    for x in lines("heldout.jsonl"):
+        now = counts.setdefault(x["source"], torch.zeros(n, e, dtype=torch.long))
+        model(input_ids=torch.tensor([x["ids"]]))
+    write(out, "experts.json", {k: v.tolist() for k, v in counts.items()})
+    experts_plot(counts, os.path.join(out, "experts.png"))
+
+
+def experts_plot(counts, path):
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    model, _ = load(folder)
-    n, e = model.config.num_hidden_layers, model.config.num_experts
-    counts = {}
-    hooks = []
-    for i, l in enumerate(model.model.layers):
-        hooks.append(l.mlp.gate.register_forward_hook(lambda m, a, o, i=i: now[i].add_(torch.bincount(o[2].reshape(-1), minlength=e))))
-    for x in lines("heldout.jsonl"):
-        now = counts.setdefault(x["source"], torch.zeros(n, e, dtype=torch.long))
-        model(input_ids=torch.tensor([x["ids"]]))
-    write("experts.json", {
-        "what": "routed token slots per layer (rows) and expert (columns), held-out windows, transformers bf16",
-        **{k: v.tolist() for k, v in counts.items()}})
+    n, e = next(iter(counts.values())).shape
     fig, axes = plt.subplots(2, n // 2, figsize=(11, 4.2), sharey=True, sharex=True)
     width = 0.4
     for i, ax in enumerate(axes.flat):
@@ -177,50 +211,58 @@ def experts(folder):
     fig.supxlabel("expert", fontsize=9)
     fig.supylabel("share of routed slots", fontsize=9)
     fig.tight_layout()
-    fig.savefig(os.path.join(RESULTS, "experts.png"), dpi=90)
-    share = torch.stack([v for v in counts.values()]).sum(0)
-    share = share / share.sum(-1, keepdim=True)
-    print(f"share of an expert: least {share.min():.4f}, most {share.max():.4f}, uniform {1 / e}")
+    fig.savefig(path, dpi=90)
+
+
+# ---------------------------------------------------------------- routes
+
+
+def route_texts(tok):
+    """A beginning of each source, and a conversation."""
+    held = lines("heldout.jsonl")
+    texts = [next(x["ids"] for x in held if x["source"] == s)[:160] for s in WINDOWS]
+    canary = json.load(open(os.path.join(HERE, "canaries.json")))["json"][0]
+    chat = tok.apply_chat_template(canary["messages"], add_generation_prompt=True, tokenize=False)
+    chat += "I must answer with the JSON alone.\n</think>\n\n" + canary["answer"] + "<|im_end|>\n"
+    return [*texts, tok(chat)["input_ids"]]
 
 
 @torch.no_grad()
-def routes(folder):
-    """routes.jsonl: the router's choices for real text, one line for each text and layer."""
-    model, tok = load(folder)
-    chat = tok.apply_chat_template(json.load(open(os.path.join(HERE, "canaries.json")))["json"][0]["messages"], add_generation_prompt=True, tokenize=False)
-    held = lines("heldout.jsonl")
-    texts = [(s, next(x["ids"] for x in held if x["source"] == s)[:160]) for s in WINDOWS]
-    texts.append(("chat", tok(chat + "I must answer with the JSON alone.\n</think>\n\n" + '{"status":"ok","code":42}<|im_end|>\n')["input_ids"]))
+def routes():
+    """The router's choices for real text, one line for each text and layer, as golden reads them."""
+    model, tok = load()
     got = []
     for l in model.model.layers:
         l.mlp.gate.register_forward_hook(lambda m, a, o: got.append(o))
-    with open(os.path.join(HERE, "routes.jsonl"), "w") as f:
-        for name, ids in texts:
+    path = os.path.join(HERE, "..", "..", "routes", "demo_transformers.jsonl")
+    with open(path, "w") as f:
+        for ids in route_texts(tok):
             got.clear()
             model(input_ids=torch.tensor([ids]))
-            f.write(json.dumps({"text": name, "ids": ids}, separators=(",", ":")) + "\n")
             for i, (_, w, k) in enumerate(got):
                 # transformers rounds the weights to bf16: eight digits hold them exactly.
                 rows = [[float(f"{x:.8g}") for x in r] for r in w.float().tolist()]
-                f.write(json.dumps({"text": name, "layer": i, "topk_ids": k.tolist(), "topk_weights": rows}, separators=(",", ":")) + "\n")
-    print("routes.jsonl", os.path.getsize(os.path.join(HERE, "routes.jsonl")), "bytes")
+                line = {"layer": i, "experts": model.config.num_experts, "topk_ids": k.tolist(), "topk_weights": rows}
+                f.write(json.dumps(line, separators=(",", ":")) + "\n")
+    print("routes:", os.path.getsize(path), "bytes")
 
 
-PARTS = {"perplexity": perplexity, "canaries": canaries, "experts": experts, "routes": routes}
+MEASURED = {"perplexity": perplexity, "canaries": canaries, "experts": experts}
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("what", nargs="*", choices=[*PARTS, "fixtures", []], default=[])
-    p.add_argument("--model", default=os.path.join(HERE, "bf16"))
+    p.add_argument("what", nargs="*", choices=[*MEASURED, "fixtures", "routes", []], default=[])
+    p.add_argument("--results", default=os.path.join(HERE, "results"))
     p.add_argument("--data", default=os.path.join(HERE, "work"))
     a = p.parse_args()
     torch.set_num_threads(2)
-    os.makedirs(RESULTS, exist_ok=True)
     if "fixtures" in a.what:
-        fixtures(a.data)
-    for name in [x for x in a.what if x in PARTS] or ([] if a.what else PARTS):
-        PARTS[name](a.model)
+        fixtures(a.data, a.results)
+    if "routes" in a.what:
+        routes()
+    for name in MEASURED if not a.what else [x for x in MEASURED if x in a.what]:
+        MEASURED[name](a.results)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,9 @@ from safetensors.torch import load_file, save_file
 from data import END, HERE, STOP, TEMPLATE
 from model import Config, Model
 
+# How prose reads well; the most likely tokens of so small a model run in circles.
+SAMPLING = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.9}
+
 
 def layer_tensors(sd, src, dst):
     """One decoder layer: (name, tensor) pairs under transformers' names."""
@@ -140,7 +143,7 @@ def export(state, data, out, dtype=torch.bfloat16):
     end, stop = tok.token_to_id(END), tok.token_to_id(STOP)
     dump(os.path.join(out, "config.json"), config_json(c, end, stop, str(dtype).split(".")[1]))
     dump(os.path.join(out, "generation_config.json"),
-         {"bos_token_id": end, "eos_token_id": [stop, end], "pad_token_id": end, "do_sample": False, "transformers_version": "5.24.0"})
+         {"bos_token_id": end, "eos_token_id": [stop, end], "pad_token_id": end, **SAMPLING, "transformers_version": "5.24.0"})
     t = PreTrainedTokenizerFast(tokenizer_file=raw, eos_token=STOP, pad_token=END, model_max_length=c.context)
     t.chat_template = TEMPLATE
     t.save_pretrained(out)

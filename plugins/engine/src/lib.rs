@@ -1,9 +1,10 @@
-//! Checkpoints, quantisation, synthetic models, tokenizer and the generation loop.
+//! Checkpoints, quantisation, synthetic models, tokenizer, chat template and the generation loop.
 //!
 //! Data goes one way: checkpoint → [`Model`] (weights in a backend's memory) → plans → tokens.
 //! Nothing here computes on activations; every byte comes from a backend.
 
 pub mod bench;
+mod chat;
 pub mod checkpoint;
 mod error;
 mod generate;
@@ -14,6 +15,7 @@ pub mod synth;
 mod tokenizer;
 mod trace;
 
+pub use chat::{ChatTemplate, Message};
 pub use error::EngineError;
 pub use generate::{Finish, Generated, Request, generate};
 pub use model::{Model, Options, PAGE_SIZE, Step};

@@ -7,6 +7,7 @@ use common::loaded::load;
 use common::micro::{micro, with_mtp};
 use common::{Draft, Tensor, tiny};
 use half::bf16;
+use layerlet_core::plan::SamplingParams;
 use layerlet_engine::checkpoint::{Checkpoint, Config};
 use safetensors::Dtype;
 use std::collections::BTreeMap;
@@ -288,6 +289,51 @@ fn generation_config_adds_end_tokens() {
     let found = open("[").expect_err("refused");
     assert!(found.starts_with("generation_config.json: "), "{found}");
     assert!(Checkpoint::open(&tiny("hf")).is_ok());
+}
+
+#[test]
+fn generation_config_says_how_tokens_are_drawn() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    micro().write(folder.path());
+    let path = folder.path().join("generation_config.json");
+    let open = |text: &str| {
+        std::fs::write(&path, text).expect("writes");
+        let opened = Config::open(folder.path());
+        opened.map(|c| c.sampling).map_err(|e| e.to_string())
+    };
+    let greedy = SamplingParams::default();
+    assert_eq!(open("{}"), Ok(greedy));
+    assert_eq!(open(r#"{"temperature": 0.6}"#), Ok(greedy));
+    let sampled = SamplingParams {
+        temperature: 0.6,
+        top_k: 20,
+        top_p: 0.95,
+        ..greedy
+    };
+    let text =
+        r#"{"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": null}"#;
+    assert_eq!(open(text), Ok(sampled));
+    let warm = SamplingParams {
+        temperature: 1.0,
+        ..greedy
+    };
+    assert_eq!(open(r#"{"do_sample": true}"#), Ok(warm));
+    let refused = |text: &str, expect: &str| {
+        assert_eq!(open(text), Err(format!("generation_config.json: {expect}")));
+    };
+    refused(
+        r#"{"top_p": 0}"#,
+        "top_p: is 0, expected above 0, at most 1",
+    );
+    refused(
+        r#"{"top_k": 0.5}"#,
+        "top_k: is 0.5, expected a number of tokens; 0 is off",
+    );
+    refused(
+        r#"{"do_sample": 1}"#,
+        "do_sample: is 1, expected true or false",
+    );
+    refused(r#"{"min_p": "a"}"#, "min_p: is \"a\", expected a number");
 }
 
 /// Plans can be made before the weights are there, and must not change when they come.

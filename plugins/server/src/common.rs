@@ -44,13 +44,23 @@ impl FolderArgs {
     pub fn path(&self) -> Result<PathBuf, CommandError> {
         match &self.model {
             Some(dir) => Ok(dir.clone()),
-            None if Path::new(DEMO).is_dir() => Ok(PathBuf::from(DEMO)),
-            None => Err(CommandError::argument(
-                "--model",
-                "none was given, and the demo model's folder is not where this was built; \
-                 give --model DIR or set LAYERLET_MODEL",
-            )),
+            None => shipped(Path::new(DEMO)),
         }
+    }
+}
+
+/// The shipped model, if the source tree that holds it is still there.
+fn shipped(demo: &Path) -> Result<PathBuf, CommandError> {
+    match demo.is_dir() {
+        true => Ok(demo.to_path_buf()),
+        false => Err(CommandError::argument(
+            "--model",
+            format!(
+                "none was given, and the demo model is not at {}, where this was built; \
+                 give --model DIR or set LAYERLET_MODEL",
+                demo.display()
+            ),
+        )),
     }
 }
 
@@ -135,4 +145,20 @@ pub fn bytes_bar(what: &'static str) -> ProgressBar {
     bar.set_style(style);
     bar.set_message(what);
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shipped;
+
+    #[test]
+    fn without_the_source_tree_a_model_must_be_named() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(shipped(folder.path()).unwrap(), folder.path());
+        let gone = folder.path().join("int8");
+        let error = shipped(&gone).unwrap_err().to_string();
+        for fragment in [&*gone.display().to_string(), "--model", "LAYERLET_MODEL"] {
+            assert!(error.contains(fragment), "no {fragment:?} in {error}");
+        }
+    }
 }

@@ -26,6 +26,9 @@ pub enum CommandError {
     File { path: String, problem: String },
     #[error("a chart: {0}")]
     Chart(#[from] DrawingAreaErrorKind<io::Error>),
+    /// The report before it says which.
+    #[error("{failed} of {of} canaries fail")]
+    Canaries { failed: usize, of: usize },
     #[error("standard output: {0}")]
     Stdout(#[from] io::Error),
 }

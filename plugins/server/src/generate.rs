@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
+  layerlet generate 'It is a truth'
   layerlet generate --model DIR --temperature 0.8 --top-p 0.95 --seed 7 'It is a truth'
   layerlet generate --model DIR --ids 17,4,99 --max-tokens 8 --json
   echo 'It is a truth' | layerlet generate --model DIR -
@@ -51,39 +52,24 @@ struct PromptArgs {
     ids: Option<String>,
 }
 
-/// How tokens are drawn; greedy unless a temperature is given.
+/// How tokens are drawn: what is not given is as the checkpoint's generation_config.json says, or off.
 #[derive(clap::Args)]
 struct SamplingArgs {
     /// 0 takes the most likely token
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
-    temperature: f32,
+    #[arg(long, allow_negative_numbers = true)]
+    temperature: Option<f32>,
     /// Only the K most likely tokens; 0 is off
-    #[arg(long, value_name = "K", default_value_t = 0)]
-    top_k: u32,
-    /// Only the most likely tokens that reach this probability together
-    #[arg(
-        long,
-        value_name = "P",
-        default_value_t = 1.0,
-        allow_negative_numbers = true
-    )]
-    top_p: f32,
-    /// Only tokens of at least this share of the likeliest one's probability
-    #[arg(
-        long,
-        value_name = "P",
-        default_value_t = 0.0,
-        allow_negative_numbers = true
-    )]
-    min_p: f32,
-    /// Divides the logits of tokens seen in prompt or text
-    #[arg(
-        long,
-        value_name = "X",
-        default_value_t = 1.0,
-        allow_negative_numbers = true
-    )]
-    repetition_penalty: f32,
+    #[arg(long, value_name = "K")]
+    top_k: Option<u32>,
+    /// Only the most likely tokens that reach this probability together; 1 is off
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    top_p: Option<f32>,
+    /// Only tokens of at least this share of the likeliest one's probability; 0 is off
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    min_p: Option<f32>,
+    /// Divides the logits of tokens seen in prompt or text; 1 is off
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    repetition_penalty: Option<f32>,
     /// Subtracted from tokens seen in the text
     #[arg(
         long,
@@ -106,13 +92,15 @@ struct SamplingArgs {
 }
 
 impl SamplingArgs {
-    fn params(&self) -> SamplingParams {
+    fn over(&self, checkpoint: &SamplingParams) -> SamplingParams {
         SamplingParams {
-            temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            repetition_penalty: self.repetition_penalty,
+            temperature: self.temperature.unwrap_or(checkpoint.temperature),
+            top_k: self.top_k.unwrap_or(checkpoint.top_k),
+            top_p: self.top_p.unwrap_or(checkpoint.top_p),
+            min_p: self.min_p.unwrap_or(checkpoint.min_p),
+            repetition_penalty: self
+                .repetition_penalty
+                .unwrap_or(checkpoint.repetition_penalty),
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
             seed: self.seed,
@@ -131,7 +119,7 @@ pub fn run(args: &Args) -> Result<(), CommandError> {
     let request = Request {
         prompt: &prompt,
         max_tokens: args.max_tokens as usize,
-        sampling: args.sampling.params(),
+        sampling: args.sampling.over(&checkpoint.config.sampling),
         stop_ids: if args.ignore_eos {
             &[]
         } else {

@@ -4,6 +4,7 @@
 //! exits with 1; a mistyped flag with 2.
 
 mod bench;
+mod canary;
 mod common;
 mod devices;
 mod error;
@@ -45,6 +46,8 @@ enum Command {
     Quantize(quantize::Args),
     /// Write a model with random weights, for tests and measurements
     Synth(synth::Args),
+    /// Ask a model questions that have one right answer
+    Canary(canary::Args),
     /// List the backends and their devices
     Devices(devices::Args),
 }
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Quantize(args) => quantize::run(&args),
         Command::Synth(args) => synth::run(&args),
+        Command::Canary(args) => canary::run(&args),
         Command::Devices(args) => devices::run(&args),
     };
     match outcome {

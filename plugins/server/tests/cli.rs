@@ -422,6 +422,7 @@ fn help_explains_itself() {
         ("inspect", "Example:"),
         ("quantize", "Example:"),
         ("synth", "Examples:"),
+        ("canary", "Examples:"),
         ("devices", "--json"),
     ] {
         let help = stdout(&[name, "--help"]);

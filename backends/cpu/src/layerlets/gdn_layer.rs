@@ -108,7 +108,7 @@ pub fn run(fused: &Fused, pool: &Pool, memory: &mut Memory<'_>) -> Option<()> {
         gate: memory.get(stages.norm.gate),
         norm_weight: memory.get(stages.norm.weight),
         norm_eps: stages.norm.eps,
-        level: level,
+        level,
     };
     let work = slots.live() * (heads.work() + channels * (width + 16));
     let cut = jobs(arena, heads, &slots, &mut state, &mut out);

@@ -1,6 +1,7 @@
 //! A whole model: nothing but its own tokens changes the bytes of a sequence, on any backend.
 
 mod ranks;
+mod trained;
 mod walk;
 mod ways;
 
@@ -13,6 +14,7 @@ use layerlet_core::reference::Reference;
 use walk::{Scene, walk};
 use ways::{Way, plain, way};
 
+pub use trained::{TRAINED, check_trained};
 pub use ways::{Draw, Vary};
 
 /// Name in the table.
@@ -65,16 +67,14 @@ const FORMATS: [Formats; 2] = [Formats::W8A8, Formats::Bf16];
 pub fn check_ways(vary: Vary, scope: &Scope<'_>) -> Report {
     let mut report = Report::default();
     for formats in FORMATS {
-        if let Err(e) = check_family(formats, vary, scope, &mut report) {
-            let variant = vary.variant();
-            report.record(
-                OP,
-                variant,
-                "reference",
-                &format!("{formats:?}"),
-                Err(e.into()),
-            );
-        }
+        let family = Family {
+            name: format!("{formats:?}"),
+            variant: vary.variant().into(),
+            vary,
+            cases: scope.cases,
+        };
+        let scene = Scene::random(formats, &LENGTHS);
+        check_family(&family, scene, scope, &mut report);
     }
     report
 }
@@ -88,18 +88,42 @@ pub const FAMILIES: [Vary; 5] = [
     Vary::Repeated,
 ];
 
-fn check_family(
-    formats: Formats,
+/// Ways of one family through one scene.
+struct Family {
+    /// Which scene.
+    name: String,
+    /// Name in the table.
+    variant: String,
     vary: Vary,
+    cases: u64,
+}
+
+/// A scene or a baseline that cannot be had is a failure of the family.
+fn check_family(
+    family: &Family,
+    scene: Result<Scene, ModelError>,
+    scope: &Scope<'_>,
+    report: &mut Report,
+) {
+    let outcome = scene.and_then(|scene| check_scene(family, &scene, scope, report));
+    if let Err(e) = outcome {
+        let found = Err(e.into());
+        report.record(OP, &family.variant, "reference", &family.name, found);
+    }
+}
+
+fn check_scene(
+    family: &Family,
+    scene: &Scene,
     scope: &Scope<'_>,
     report: &mut Report,
 ) -> Result<(), ModelError> {
-    let scene = Scene::new(formats, &LENGTHS)?;
-    let baseline = |sampled| walk(&Reference, &scene, &plain(&LENGTHS, sampled), false);
+    let lengths = scene.lengths();
+    let baseline = |sampled| walk(&Reference, scene, &plain(&lengths, sampled), false);
     let (greedy, sampled) = (baseline(false)?, baseline(true)?);
     let reference: &dyn Backend = &Reference;
-    for n in 0..scope.cases {
-        let way = way(vary, &LENGTHS, scope.seed, n);
+    for n in 0..family.cases {
+        let way = way(family.vary, &lengths, scope.seed, n);
         let expected = if way.sampled { &sampled } else { &greedy };
         for backend in std::iter::once(&reference).chain(scope.backends) {
             let name = backend.identity().backend;
@@ -110,18 +134,18 @@ fn check_family(
                 &[false, true]
             };
             for &fused in forms {
-                let found = verdict(expected, walk(*backend, &scene, &way, fused));
-                let case = describe(formats, n, fused, &way);
-                report.record(OP, vary.variant(), &name, &case, found);
+                let found = verdict(expected, walk(*backend, scene, &way, fused));
+                let case = describe(&family.name, n, fused, &way);
+                report.record(OP, &family.variant, &name, &case, found);
             }
         }
     }
     Ok(())
 }
 
-fn describe(formats: Formats, n: u64, fused: bool, way: &Way) -> String {
+fn describe(scene: &str, n: u64, fused: bool, way: &Way) -> String {
     let form = if fused { "fused" } else { "op by op" };
-    format!("{formats:?}, way {n}, {form}: {way:?}")
+    format!("{scene}, way {n}, {form}: {way:?}")
 }
 
 /// Ranks against one device.
@@ -149,7 +173,7 @@ fn check_shared(
     scope: &Scope<'_>,
     report: &mut Report,
 ) -> Result<(), ModelError> {
-    let scene = Scene::new(formats, &[41])?;
+    let scene = Scene::random(formats, &[41])?;
     let expected = ranks::walk(&Reference, &scene, Split::WHOLE, false)?;
     let split = Split {
         rank: 0,
@@ -193,7 +217,7 @@ fn repeat(
     name: &str,
     report: &mut Report,
 ) -> Result<(), ModelError> {
-    let scene = Scene::new(Formats::W8A8, &[long.tokens])?;
+    let scene = Scene::random(Formats::W8A8, &[long.tokens])?;
     let whole = plain(&scene.lengths(), false);
     let (first, of) = match long.tokens <= Long::QUICK.tokens {
         true => (walk(&Reference, &scene, &whole, false)?, "the reference"),

@@ -1,8 +1,9 @@
 //! Takes texts through a model by a way and collects what every way must agree on.
 
 use super::ways::{Chunk, MARGIN, Way};
+use crate::demo_model;
 use crate::run::Written;
-use crate::small_model::{self, Formats, Model, ModelError, SLOTS, VOCAB, Weights};
+use crate::small_model::{self, Formats, Model, ModelError, SLOTS, Weights};
 use layerlet_core::backend::Backend;
 use layerlet_core::buffer::{BufferDecl, Role};
 use layerlet_core::dtype::DType;
@@ -10,7 +11,7 @@ use layerlet_core::plan::{
     Capacity, Head, ModelSpec, SamplingParams, SamplingStep, SequenceStep, StepShape,
 };
 
-/// A small model and the texts that it reads.
+/// A model and the texts that it reads.
 pub struct Scene {
     /// Sizes and formats.
     pub spec: ModelSpec,
@@ -21,8 +22,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Texts of these lengths over a model of this format.
-    pub fn new(formats: Formats, lengths: &[usize]) -> Result<Scene, ModelError> {
+    /// Random texts of these lengths over the small random model.
+    pub fn random(formats: Formats, lengths: &[usize]) -> Result<Scene, ModelError> {
         let longest = lengths.iter().max().copied().unwrap_or_default();
         let spec = small_model::spec(formats, longest + 64);
         let texts = lengths.iter().zip(1..);
@@ -31,6 +32,16 @@ impl Scene {
             weights: small_model::weights(&spec, capacity(&spec, 1, 1))?,
             spec,
             texts,
+        })
+    }
+
+    /// Held-out texts of these lengths over the trained model.
+    pub fn trained(formats: Formats, lengths: &[usize]) -> Result<Scene, ModelError> {
+        let (spec, weights) = demo_model::open(formats)?;
+        Ok(Scene {
+            texts: demo_model::texts(lengths)?,
+            spec,
+            weights,
         })
     }
 
@@ -143,7 +154,7 @@ impl Walk {
             })
             .collect();
         let ran = model.step(shape, fused, &sequences)?;
-        let outputs = [("tokens", 4), ("logits", 2 * VOCAB)];
+        let outputs = [("tokens", 4), ("logits", 2 * scene.spec.config.vocab)];
         for (kept, (name, width)) in [&mut self.tokens, &mut self.logits]
             .into_iter()
             .zip(outputs)
@@ -186,7 +197,8 @@ impl Walk {
         let start = self.done[chunk.sequence];
         let end = start + chunk.rows;
         let text = &scene.texts[chunk.sequence];
-        let wrong = (end..end + chunk.rejected).map(|i| (text[i % text.len()] + 1) % VOCAB as u32);
+        let vocab = scene.spec.config.vocab as u32;
+        let wrong = (end..end + chunk.rejected).map(|i| (text[i % text.len()] + 1) % vocab);
         text[start..end].iter().copied().chain(wrong).collect()
     }
 
@@ -216,7 +228,7 @@ impl Walk {
             let logits = &self.logits[sequence];
             if !logits.is_empty() {
                 let name = format!("logits of sequence {sequence}");
-                let shape = vec![text.len(), VOCAB];
+                let shape = vec![text.len(), scene.spec.config.vocab];
                 written.push(result(name, DType::Bf16, shape, logits.clone()));
             }
             let name = format!("tokens of sequence {sequence}");

@@ -8,7 +8,9 @@
 
 use super::error::CheckpointError;
 use super::quark::QuarkConfig;
+use super::sampling::sampling;
 use layerlet_core::config::{AttentionConfig, DeltaNetConfig, Mixer, ModelConfig, MoeConfig};
+use layerlet_core::plan::SamplingParams;
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -23,6 +25,8 @@ pub struct Config {
     pub quantization: Option<QuarkConfig>,
     /// Tokens that end a text.
     pub eos: Vec<u32>,
+    /// How tokens are meant to be drawn; greedily where nothing says otherwise.
+    pub sampling: SamplingParams,
     /// The config as read.
     pub json: Map<String, Value>,
 }
@@ -57,11 +61,12 @@ impl Config {
             model,
             quantization,
             eos,
+            sampling: SamplingParams::default(),
             json,
         })
     }
 
-    /// Adds the end tokens of `generation_config.json`, where there is one.
+    /// Adds the end tokens of `generation_config.json` and takes its sampling, where there is one.
     pub(crate) fn read_generation_config(&mut self, dir: &Path) -> Result<(), CheckpointError> {
         let name = "generation_config.json";
         let path = dir.join(name);
@@ -71,7 +76,9 @@ impl Config {
         let text = std::fs::read(&path).map_err(|e| CheckpointError::io(&path, e))?;
         let json: Map<String, Value> = serde_json::from_slice(&text)
             .map_err(|e| CheckpointError::file(name, e.to_string()))?;
-        self.eos.extend(eos_ids(&Section::top(name, &json))?);
+        let section = Section::top(name, &json);
+        self.sampling = sampling(&section)?;
+        self.eos.extend(eos_ids(&section)?);
         self.eos.sort_unstable();
         self.eos.dedup();
         Ok(())
@@ -311,7 +318,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    fn number(&self, field: &str) -> Result<f64, CheckpointError> {
+    pub(crate) fn number(&self, field: &str) -> Result<f64, CheckpointError> {
         let value = self.get(field).ok_or_else(|| self.missing(field))?;
         value
             .as_f64()

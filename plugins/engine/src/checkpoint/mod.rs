@@ -18,6 +18,7 @@ mod mapping;
 mod parameters;
 mod quark;
 mod resolve;
+mod sampling;
 mod values;
 
 pub use config::Config;
