@@ -53,6 +53,11 @@ impl TensorFile {
         self.bytes.release(tensor.range.clone());
     }
 
+    /// Gives back the memory behind all of it.
+    pub fn release_all(&self) {
+        self.bytes.release(0..self.bytes.len());
+    }
+
     /// The bytes of one of its tensors.
     pub fn bytes(&self, tensor: &TensorInfo) -> &[u8] {
         &self.bytes[tensor.range.clone()]

@@ -90,6 +90,13 @@ impl TensorFiles {
         self.files[tensor.file].release(self.info(tensor));
     }
 
+    /// Gives back the memory behind everything.
+    pub fn release_all(&self) {
+        for file in &self.files {
+            file.release_all();
+        }
+    }
+
     /// Names of the files.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|f| f.name.as_str())

@@ -34,6 +34,8 @@ impl Checkpoint {
             self.load_weight(weight, &mut sink)?;
             progress(sink.total);
         }
+        // Reading one tensor maps in parts of its neighbours, which may have been given back before.
+        self.files.release_all();
         sink.finish(made)
     }
 

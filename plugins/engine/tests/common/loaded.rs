@@ -8,7 +8,7 @@ use layerlet_engine::checkpoint::Checkpoint;
 use std::collections::BTreeMap;
 
 /// The buffer that the host fills.
-const MADE: &str = "rope.table";
+pub const MADE: &str = "rope.table";
 
 /// The reference with memory for a checkpoint's weights, and what that memory is.
 pub fn prepare(checkpoint: &Checkpoint) -> Result<(ModelLayout, Box<dyn Instance>), String> {
