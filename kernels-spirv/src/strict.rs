@@ -1,0 +1,1 @@
+//! The pass that forbids contraction in Vulkan SPIR-V.
