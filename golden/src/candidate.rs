@@ -43,6 +43,12 @@ impl Candidate {
             .collect()
     }
 
+    /// The settings that [`Candidate::cpu`] leaves out, because the processor lacks their instructions.
+    pub fn cpu_out_of_reach() -> Vec<String> {
+        let levels = Level::missing().into_iter();
+        levels.map(|level| format!("cpu, {level}")).collect()
+    }
+
     /// The device itself, whatever the setting.
     pub fn device(&self) -> DeviceIdentity {
         self.backend.identity()

@@ -96,6 +96,9 @@ pub fn prove(options: &Options, progress: &dyn Progress) -> Result<Report, Prove
     let pins = crate::folder().join("snapshots");
     let fixtures = options.fixtures()?;
     let mut report = Report::default();
+    if options.cpu {
+        report.unproved = Candidate::cpu_out_of_reach();
+    }
     if options.complete() {
         let names: Vec<&str> = fixtures.iter().map(|f| f.name.as_str()).collect();
         report.stale_pins = snapshot::stale(&pins, &names).map_err(ProveError::Pins)?;

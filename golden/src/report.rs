@@ -76,6 +76,9 @@ pub struct Report {
     pub new_pins: Vec<String>,
     /// Pins whose fixtures are gone; looked for in complete runs only.
     pub stale_pins: Vec<String>,
+    /// Settings of the backends that there is code for but no processor here: this run says nothing
+    /// of them.
+    pub unproved: Vec<String>,
     /// Seconds.
     pub seconds: f64,
 }
@@ -113,6 +116,7 @@ impl Report {
         self.mismatches.extend(other.mismatches);
         self.new_pins.extend(other.new_pins);
         self.stale_pins.extend(other.stale_pins);
+        self.unproved.extend(other.unproved);
     }
 
     /// All inputs of all variants.

@@ -42,6 +42,15 @@ fn one_operation_as_json() {
         rows.iter()
             .all(|r| r["op"] == "gather_rows" && r["mismatches"] == 0)
     );
+    let unproved: Vec<String> = layerlet_cpu::Level::missing()
+        .into_iter()
+        .map(|level| format!("cpu, {level}"))
+        .collect();
+    assert_eq!(json["unproved"], serde_json::json!(unproved));
+    for name in &unproved {
+        assert!(rows.iter().all(|r| r["backend"] != **name), "{name}");
+        assert!(text(&output.stderr).contains(name), "{name} is not named");
+    }
     let bites = json["teeth"]["bites"].as_array().expect("mutants");
     assert!(!bites.is_empty() && bites.iter().all(|b| b["caught"] == true));
     let why = json["not_attested"].as_str().expect("a reason");

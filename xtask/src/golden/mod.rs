@@ -51,6 +51,7 @@ fn prove(args: &Args, options: &Options) -> Result<(), String> {
             "mismatches": report.mismatches,
             "new_pins": report.new_pins,
             "stale_pins": report.stale_pins,
+            "unproved": report.unproved,
             "teeth": teeth,
             "seconds": report.seconds,
             "attestation": attested.as_ref().ok(),
@@ -95,6 +96,9 @@ fn verdict(report: &Report) -> Result<(), String> {
     }
     for path in &report.stale_pins {
         eprintln!("no fixture has this pin: {path}");
+    }
+    for name in &report.unproved {
+        eprintln!("not proved by this run, the processor lacks its instructions: {name}");
     }
     if report.rows.is_empty() {
         return Err("nothing was checked: no fixture or check passes the filter".into());
