@@ -140,6 +140,7 @@ impl Writer<'_> {
                     "name the buffer: a pointer to it carries no length",
                 )),
             },
+            Expression::Override(pending) => Err(self.pending(pending)),
             ref other => Err(self.refuse(other, "it has no OpenCL form that the contract uses")),
         }
     }

@@ -313,7 +313,7 @@ impl<'a> Writer<'a> {
     ) -> Result<Word, Error> {
         let module = self.module;
         match (binding, &module.types[ty].inner) {
-            (Some(&naga::Binding::BuiltIn(builtin)), _) => self.builtin(builtin, point),
+            (Some(&naga::Binding::BuiltIn(builtin)), _) => self.builtin(builtin),
             (None, TypeInner::Struct { members, .. }) => {
                 let parts = members
                     .iter()
@@ -326,7 +326,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn builtin(&mut self, builtin: BuiltIn, point: &EntryPoint) -> Result<Word, Error> {
+    fn builtin(&mut self, builtin: BuiltIn) -> Result<Word, Error> {
         use spirv::BuiltIn as B;
         let (u32, u64) = (self.u32(), self.u64());
         let (u32x3, u64x3) = (self.b.type_vector(u32, 3), self.b.type_vector(u64, 3));
@@ -340,10 +340,6 @@ impl<'a> Writer<'a> {
             BuiltIn::NumSubgroups => (B::NumSubgroups, u32, u32),
             BuiltIn::SubgroupId => (B::SubgroupId, u32, u32),
             BuiltIn::SubgroupInvocationId => (B::SubgroupLocalInvocationId, u32, u32),
-            BuiltIn::WorkGroupSize => {
-                let parts = point.workgroup_size.map(|size| self.constant_u32(size));
-                return self.composite(u32x3, parts.to_vec());
-            }
             other => return Err(self.refuse(other, "OpenCL has no such builtin in a kernel")),
         };
         let variable = self.input(name, wide);

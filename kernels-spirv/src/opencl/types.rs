@@ -58,6 +58,7 @@ impl Writer<'_> {
                 let count = self.constant_u32(count.get());
                 Ok(self.b.type_array(element, count))
             }
+            TypeInner::Array { size: ArraySize::Pending(pending), .. } => Err(self.pending(pending)),
             TypeInner::Struct { ref members, .. } => {
                 let members = members
                     .iter()
@@ -222,6 +223,7 @@ impl Writer<'_> {
                 let ty = self.b.type_vector(component, size as u32);
                 self.composite(ty, vec![part; size as usize])
             }
+            Expression::Override(pending) => Err(self.pending(pending)),
             ref other => Err(self.refuse(other, "a constant is made of literals")),
         }
     }

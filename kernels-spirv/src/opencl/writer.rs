@@ -8,7 +8,7 @@ use super::{
     types::Form,
 };
 use naga::{
-    AddressSpace, ArraySize, Block, Function, GlobalVariable, Handle, Module, ShaderStage,
+    AddressSpace, ArraySize, Block, Expression, Function, GlobalVariable, Handle, Module, Override, ShaderStage,
     Statement, StorageAccess, TypeInner, valid::ModuleInfo,
 };
 use rspirv::{
@@ -71,22 +71,25 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// An error that names `construct` by the first word of its debug form.
+    /// An error that names `construct`: words as they are, naga's constructs by their variant.
     pub(super) fn refuse(&self, construct: impl std::fmt::Debug, why: &'static str) -> Error {
         let text = format!("{construct:?}");
-        let end = match text.find(['{', '[', ' ']) {
-            Some(end) if text[..end].contains('(') => {
-                text.find(')').map_or(end, |close| close.min(end))
-            }
-            Some(end) => end,
-            None => text.len(),
+        let construct = match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+            Some(words) => words.to_owned(),
+            None => text.split(['{', '(', '[', ' ']).next().unwrap_or_default().to_owned(),
         };
-        let construct = text[..end].trim_end_matches('(').to_owned();
         Error::Unsupported {
             place: self.place.clone(),
             construct,
             why,
         }
+    }
+
+    /// An override that nobody has given a value.
+    pub(super) fn pending(&self, handle: Handle<Override>) -> Error {
+        let pending = &self.module.overrides[handle];
+        let number = || pending.id.map_or_else(String::new, |id| format!("@id({id})"));
+        Error::Override { name: pending.name.clone().unwrap_or_else(number) }
     }
 
     pub(super) fn builder(&self, error: &rspirv::dr::Error) -> Error {
@@ -110,16 +113,6 @@ impl<'a> Writer<'a> {
 
     pub(super) fn kernel(mut self, entry: &str, options: &Options) -> Result<Kernel, Error> {
         let module = self.module;
-        if let Some((_, overriding)) = module.overrides.iter().next() {
-            let number = || {
-                overriding
-                    .id
-                    .map_or_else(String::new, |id| format!("@id({id})"))
-            };
-            return Err(Error::Override {
-                name: overriding.name.clone().unwrap_or_else(number),
-            });
-        }
         let compute = |(_, point): &(usize, &naga::EntryPoint)| point.stage == ShaderStage::Compute;
         let (index, point) = module
             .entry_points
@@ -137,6 +130,14 @@ impl<'a> Writer<'a> {
                     .map(|(_, p)| p.name.clone())
                     .collect(),
             })?;
+        if let Some(sizes) = point.workgroup_size_overrides {
+            let pending = sizes.into_iter().flatten().find_map(|size| match module.global_expressions[size] {
+                Expression::Override(pending) => Some(self.pending(pending)),
+                _ => None,
+            });
+            let name = "@workgroup_size".to_owned();
+            return Err(pending.unwrap_or(Error::Override { name }));
+        }
         let info = self.info.get_entry_point(index);
         let mut globals: Vec<_> = module
             .global_variables

@@ -10,9 +10,9 @@ pub const KERNELS: [(&str, Option<u32>); 7] = [
     ("control", None),
     ("floats", None),
     ("integers", None),
+    ("reduce", None),
     ("structs", None),
     ("subgroups", Some(16)),
-    ("workgroup", None),
 ];
 
 pub fn folder() -> PathBuf {

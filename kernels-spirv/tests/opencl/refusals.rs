@@ -38,7 +38,7 @@ fn constructs_are_named() {
             "k",
             "BroadcastFirst",
         ),
-        ("", "u[0] = quadSwapX(u[0]);", "k", "QuadSwap(X)"),
+        ("", "u[0] = quadSwapX(u[0]);", "k", "QuadSwap"),
         ("", "u[0] = subgroupBallot(true).x;", "k", "SubgroupBallot"),
         ("", "u[0] = array(1u, u[1], 3u)[u[0]];", "k", "Access"),
         (

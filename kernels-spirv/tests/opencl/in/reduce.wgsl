@@ -6,16 +6,15 @@ var<workgroup> lanes: array<f32, LANES>;
 var<workgroup> first: f32;
 
 @compute @workgroup_size(LANES)
-fn workgroup(
+fn reduce(
     @builtin(local_invocation_index) lane: u32,
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(workgroup_size) size: vec3<u32>,
     @builtin(local_invocation_id) local: vec3<u32>,
 ) {
     let row = arrayLength(&a) / groups.x;
     var sum = 0.0;
-    for (var k = lane; k < row; k += size.x) {
+    for (var k = lane; k < row; k += LANES) {
         sum += a[group.x * row + k];
     }
     lanes[lane] = sum;
