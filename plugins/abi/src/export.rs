@@ -167,12 +167,7 @@ extern "C" fn capabilities(handle: *const c_void, out: Sink, error: Sink) -> i32
     })
 }
 
-extern "C" fn open(
-    handle: *const c_void,
-    table: Bytes,
-    out: *mut *mut c_void,
-    error: Sink,
-) -> i32 {
+extern "C" fn open(handle: *const c_void, table: Bytes, out: *mut *mut c_void, error: Sink) -> i32 {
     guarded(error, || {
         let table = BufferTable::decode(lent(table)).map_err(|e| Fault::Refused(e.to_string()))?;
         table.validate().map_err(BackendError::from)?;

@@ -27,19 +27,37 @@ fn compiles(name: &str, text: &str) -> bool {
         .args([&include, &source])
         .stderr(std::process::Stdio::null())
         .status();
-    status.expect("a C compiler, as the linker of Rust needs one").success()
+    status
+        .expect("a C compiler, as the linker of Rust needs one")
+        .success()
 }
 
 #[test]
 fn c_and_rust_agree() {
     let mut text = String::from("#include \"layerlet_plugin.h\"\n");
-    layouts!(text,
+    layouts!(
+        text,
         "layerlet_bytes" = Bytes { data, len },
         "layerlet_sink" = Sink { context, take },
-        "layerlet_place" = Place { owner, plan, buffer },
+        "layerlet_place" = Place {
+            owner,
+            plan,
+            buffer
+        },
         "layerlet_plugin_v1" = Plugin {
-            abi, plan_format, target, create, destroy, capabilities, open, close, write, read,
-            prepare, run, poison
+            abi,
+            plan_format,
+            target,
+            create,
+            destroy,
+            capabilities,
+            open,
+            close,
+            write,
+            read,
+            prepare,
+            run,
+            poison
         }
     );
     let numbers = [
@@ -55,7 +73,10 @@ fn c_and_rust_agree() {
     }
     assert!(compiles("agree.c", &text), "{text}");
     // The check has teeth: a layout that is off by one word does not compile.
-    let wrong = text.replace("offsetof(layerlet_plugin_v1, run) == ", "offsetof(layerlet_plugin_v1, run) == 8 + ");
+    let wrong = text.replace(
+        "offsetof(layerlet_plugin_v1, run) == ",
+        "offsetof(layerlet_plugin_v1, run) == 8 + ",
+    );
     assert_ne!(wrong, text);
     assert!(!compiles("disagree.c", &wrong));
 }

@@ -31,7 +31,9 @@ impl Exported for CpuPlugin {
                 }
             }
         }
-        let cpu = threads.map_or_else(Cpu::new, Cpu::with_threads).at_level(level);
+        let cpu = threads
+            .map_or_else(Cpu::new, Cpu::with_threads)
+            .at_level(level);
         Ok(Box::new(match inline_below {
             Some(work) => cpu.inline_below(work),
             None => cpu,
