@@ -106,7 +106,7 @@ impl ModelArgs {
     }
 
     /// The plugin's backend, or the one that is built in.
-    fn make_backend(&self) -> Result<Box<dyn Backend>, CommandError> {
+    pub fn make_backend(&self) -> Result<Box<dyn Backend>, CommandError> {
         let Some(path) = &self.plugin else {
             return self.backend.backend(self.threads);
         };
@@ -131,6 +131,16 @@ impl ModelArgs {
         checkpoint: &Checkpoint,
         capacity: Capacity,
     ) -> Result<Model, CommandError> {
+        self.load_on(checkpoint, capacity, self.make_backend()?.as_ref())
+    }
+
+    /// Loads it on this backend.
+    pub fn load_on(
+        &self,
+        checkpoint: &Checkpoint,
+        capacity: Capacity,
+        backend: &dyn Backend,
+    ) -> Result<Model, CommandError> {
         let (needed, most) = (capacity.max_positions, checkpoint.config.model.max_position);
         if needed > most {
             let problem = format!("{needed} positions are needed, the model has {most}");
@@ -140,9 +150,8 @@ impl ModelArgs {
             fused: !self.unfused,
             capacity,
         };
-        let backend = self.make_backend()?;
         let bar = bytes_bar("loading");
-        let model = Model::load(checkpoint, backend.as_ref(), &options, |done, total| {
+        let model = Model::load(checkpoint, backend, &options, |done, total| {
             bar.set_length(total);
             bar.set_position(done);
         })?;

@@ -32,6 +32,9 @@ pub enum CommandError {
     /// The report before it says which.
     #[error("{failed} of {of} canaries fail")]
     Canaries { failed: usize, of: usize },
+    /// The alarms before it say which.
+    #[error("{mismatches} launches wrote other bytes than the reference")]
+    Shadow { mismatches: u64 },
     #[error("standard output: {0}")]
     Stdout(#[from] io::Error),
 }
