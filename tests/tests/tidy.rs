@@ -66,6 +66,10 @@ const RULES: &[Rule] = &[
             "backends/cpu/src/prefetch.rs",
             // Maps checkpoints; the one block says why it is sound.
             "plugins/engine/src/checkpoint/mapping.rs",
+            // C's own structs, and C's own functions.
+            "backends/level-zero-sys/src/structs.rs",
+            "backends/level-zero-sys/src/functions.rs",
+            "backends/level-zero-sys/src/loader.rs",
             // A program without std needs a global allocator.
             "tests/no-std/src/lib.rs",
         ],

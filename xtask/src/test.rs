@@ -27,12 +27,38 @@ struct Need {
     install: fn() -> Command,
 }
 
-const NEEDS: &[Need] = &[Need {
-    name: "cargo-nextest",
-    what_for: "runs tests in processes of their own; without it `cargo test` runs them",
-    probe: || cargo(["nextest", "--version"]),
-    install: || cargo(["install", "cargo-nextest", "--locked"]),
-}];
+const NEEDS: &[Need] = &[
+    Need {
+        name: "cargo-nextest",
+        what_for: "runs tests in processes of their own; without it `cargo test` runs them",
+        probe: || cargo(["nextest", "--version"]),
+        install: || cargo(["install", "cargo-nextest", "--locked"]),
+    },
+    Need {
+        name: "level-zero",
+        what_for: "its headers check the bindings, its loader and validation layer run the Level Zero backend",
+        probe: || {
+            shell(
+                "ls /usr/include/level_zero/ze_ddi.h && ls /usr/lib/*/libze_validation_layer.so.1",
+            )
+        },
+        install: || debian(&["libze1", "libze-dev"]),
+    },
+];
+
+fn shell(line: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", line]);
+    command
+}
+
+/// Installs packages as root, or through sudo.
+fn debian(packages: &[&str]) -> Command {
+    let packages = packages.join(" ");
+    shell(&format!(
+        "S=$(test \"$(id -u)\" = 0 || echo sudo); $S apt-get -q update && $S apt-get -q install -y {packages}"
+    ))
+}
 
 pub fn run(args: &Args) -> Result<(), String> {
     let skipped = meet_needs(args.setup)?;
