@@ -1,6 +1,7 @@
 //! naga's types as SPIR-V types, and constants.
 
 use super::{error::Error, writer::Writer};
+use naga::proc::IndexableLength;
 use naga::{
     AddressSpace, ArraySize, Expression, Handle, Literal, Scalar, ScalarKind, Type, TypeInner,
 };
@@ -49,16 +50,12 @@ impl Writer<'_> {
                 let component = self.scalar(scalar, form)?;
                 Ok(self.b.type_vector(component, size as u32))
             }
-            TypeInner::Array {
-                base,
-                size: ArraySize::Constant(count),
-                ..
-            } => {
+            TypeInner::Array { base, size, .. } => {
                 let element = self.type_of(base, form)?;
-                let count = self.constant_u32(count.get());
+                let count = self.count(size)?;
+                let count = self.constant_u32(count);
                 Ok(self.b.type_array(element, count))
             }
-            TypeInner::Array { size: ArraySize::Pending(pending), .. } => Err(self.pending(pending)),
             TypeInner::Struct { ref members, .. } => {
                 let members = members
                     .iter()
@@ -87,6 +84,15 @@ impl Writer<'_> {
             ref other => {
                 Err(self.refuse(other, "the type has no OpenCL form that the contract uses"))
             }
+        }
+    }
+
+    /// The length of an array whose size may have been an override.
+    pub(super) fn count(&self, size: ArraySize) -> Result<u32, Error> {
+        match (size.resolve(self.module.to_ctx()), size) {
+            (Ok(IndexableLength::Known(count)), _) => Ok(count),
+            (_, ArraySize::Pending(pending)) => Err(self.pending(pending)),
+            _ => Err(self.refuse(size, "an array without length is a buffer of its own")),
         }
     }
 

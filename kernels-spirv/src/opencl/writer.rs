@@ -8,8 +8,8 @@ use super::{
     types::Form,
 };
 use naga::{
-    AddressSpace, ArraySize, Block, Expression, Function, GlobalVariable, Handle, Module, Override, ShaderStage,
-    Statement, StorageAccess, TypeInner, valid::ModuleInfo,
+    AddressSpace, ArraySize, Block, Function, GlobalVariable, Handle, Module, Override,
+    ShaderStage, Statement, StorageAccess, TypeInner, valid::ModuleInfo,
 };
 use rspirv::{
     binary::Assemble,
@@ -74,9 +74,16 @@ impl<'a> Writer<'a> {
     /// An error that names `construct`: words as they are, naga's constructs by their variant.
     pub(super) fn refuse(&self, construct: impl std::fmt::Debug, why: &'static str) -> Error {
         let text = format!("{construct:?}");
-        let construct = match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+        let construct = match text
+            .strip_prefix('"')
+            .and_then(|text| text.strip_suffix('"'))
+        {
             Some(words) => words.to_owned(),
-            None => text.split(['{', '(', '[', ' ']).next().unwrap_or_default().to_owned(),
+            None => text
+                .split(['{', '(', '[', ' '])
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
         };
         Error::Unsupported {
             place: self.place.clone(),
@@ -88,8 +95,14 @@ impl<'a> Writer<'a> {
     /// An override that nobody has given a value.
     pub(super) fn pending(&self, handle: Handle<Override>) -> Error {
         let pending = &self.module.overrides[handle];
-        let number = || pending.id.map_or_else(String::new, |id| format!("@id({id})"));
-        Error::Override { name: pending.name.clone().unwrap_or_else(number) }
+        let number = || {
+            pending
+                .id
+                .map_or_else(String::new, |id| format!("@id({id})"))
+        };
+        Error::Override {
+            name: pending.name.clone().unwrap_or_else(number),
+        }
     }
 
     pub(super) fn builder(&self, error: &rspirv::dr::Error) -> Error {
@@ -130,14 +143,6 @@ impl<'a> Writer<'a> {
                     .map(|(_, p)| p.name.clone())
                     .collect(),
             })?;
-        if let Some(sizes) = point.workgroup_size_overrides {
-            let pending = sizes.into_iter().flatten().find_map(|size| match module.global_expressions[size] {
-                Expression::Override(pending) => Some(self.pending(pending)),
-                _ => None,
-            });
-            let name = "@workgroup_size".to_owned();
-            return Err(pending.unwrap_or(Error::Override { name }));
-        }
         let info = self.info.get_entry_point(index);
         let mut globals: Vec<_> = module
             .global_variables

@@ -28,7 +28,12 @@ fn constructs_are_named() {
             "k",
             "SmoothStep",
         ),
-        ("", "u[0] = reverseBits(u[0]);", "k", "ReverseBits"),
+        (
+            "",
+            "u[0] = insertBits(u[0], 1u, 2u, 3u);",
+            "k",
+            "InsertBits",
+        ),
         ("", "f[0] = f[0] % f[1];", "k", "Modulo of floats"),
         ("", "f[0] = subgroupAdd(f[0]);", "k", "Add"),
         ("", "u[0] = subgroupMul(u[0]);", "k", "Mul"),
@@ -59,12 +64,6 @@ fn constructs_are_named() {
             "f[0] = textureLoad(t, vec2(0), 0).x;",
             "t",
             "Handle",
-        ),
-        (
-            "fn n(p: ptr<storage, array<u32>, read_write>) -> u32 { return arrayLength(p); }",
-            "u[0] = n(&u);",
-            "n",
-            "ArrayLength",
         ),
         (
             "@group(0) @binding(2) var<storage, read_write> m: array<mat2x2<f32>>;",
