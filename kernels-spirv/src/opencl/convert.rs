@@ -57,7 +57,7 @@ impl Writer<'_> {
                 .map_err(|e| self.builder(&e))
             }
             (K::Float, K::Sint | K::Uint) => {
-                let value = self.into_range(&shape, own, from, to, value)?;
+                let value = self.clamp_to_range(&shape, own, from, to, value)?;
                 match to.kind {
                     K::Sint => self.b.convert_f_to_s(ty, None, value),
                     _ => self.b.convert_f_to_u(ty, None, value),
@@ -84,7 +84,7 @@ impl Writer<'_> {
     }
 
     /// WGSL clamps a float to the integer's range; the nearest floats inside it are the bounds.
-    fn into_range(
+    fn clamp_to_range(
         &mut self,
         shape: &TypeInner,
         ty: Word,

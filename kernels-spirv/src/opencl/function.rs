@@ -134,8 +134,7 @@ impl<'a> Writer<'a> {
             Kind::Kernel { point, .. } => {
                 self.kernel_globals(&mut body, &handed, &mut parameters)?;
                 for argument in &function.arguments {
-                    let value =
-                        self.builtin_argument(argument.ty, argument.binding.as_ref(), point)?;
+                    let value = self.builtin_argument(argument.ty, argument.binding.as_ref())?;
                     body.arguments.push(value);
                 }
             }
@@ -309,7 +308,6 @@ impl<'a> Writer<'a> {
         &mut self,
         ty: Handle<Type>,
         binding: Option<&naga::Binding>,
-        point: &EntryPoint,
     ) -> Result<Word, Error> {
         let module = self.module;
         match (binding, &module.types[ty].inner) {
@@ -317,7 +315,7 @@ impl<'a> Writer<'a> {
             (None, TypeInner::Struct { members, .. }) => {
                 let parts = members
                     .iter()
-                    .map(|member| self.builtin_argument(member.ty, member.binding.as_ref(), point))
+                    .map(|member| self.builtin_argument(member.ty, member.binding.as_ref()))
                     .collect::<Result<_, _>>()?;
                 let ty = self.type_of(ty, Form::Value)?;
                 self.composite(ty, parts)

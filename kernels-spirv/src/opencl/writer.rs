@@ -321,10 +321,8 @@ fn reachable(module: &Module, body: &Block) -> Vec<Handle<Function>> {
     fn visit(module: &Module, block: &Block, found: &mut HashSet<Handle<Function>>) {
         for statement in block {
             match *statement {
-                Statement::Call { function, .. } => {
-                    if found.insert(function) {
-                        visit(module, &module.functions[function].body, found);
-                    }
+                Statement::Call { function, .. } if found.insert(function) => {
+                    visit(module, &module.functions[function].body, found);
                 }
                 Statement::Block(ref inner) => visit(module, inner, found),
                 Statement::If {
