@@ -59,6 +59,7 @@ impl Writer<'_> {
                     .i_sub(ty, None, top, zeros)
                     .map_err(|e| self.builder(&e))
             }
+            F::ReverseBits if shape == TypeInner::Scalar(Scalar::U32) => self.reverse_bits(a),
             F::Dot if !float => self.integer_dot(&shape, ty, a, values[1]),
             F::ReverseBits => self.reverse_bits(&shape, ty, a),
             F::ExtractBits => self.extract_bits(&shape, ty, &values),
@@ -117,6 +118,31 @@ impl Writer<'_> {
             }
         };
         self.opencl(op, ty, &[a, b])
+    }
+
+    /// Neighbours change places: bits, pairs, ... halves. The instruction for it is not in every consumer.
+    fn reverse_bits(&mut self, word: Word) -> Result<Word, Error> {
+        let ty = self.u32();
+        let mut word = word;
+        for (by, mask) in [
+            (1, 0x5555_5555),
+            (2, 0x3333_3333),
+            (4, 0x0f0f_0f0f),
+            (8, 0x00ff_00ff),
+            (16, 0x0000_ffff),
+        ] {
+            let (by, mask) = (self.constant_u32(by), self.constant_u32(mask));
+            let b = &mut self.b;
+            let swapped = (|| {
+                let high = b.shift_right_logical(ty, None, word, by)?;
+                let high = b.bitwise_and(ty, None, high, mask)?;
+                let low = b.bitwise_and(ty, None, word, mask)?;
+                let low = b.shift_left_logical(ty, None, low, by)?;
+                b.bitwise_or(ty, None, high, low)
+            })();
+            word = swapped.map_err(|e| self.builder(&e))?;
+        }
+        Ok(word)
     }
 
     fn integer_dot(

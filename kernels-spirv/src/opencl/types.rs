@@ -1,6 +1,7 @@
 //! naga's types as SPIR-V types, and constants.
 
 use super::{error::Error, writer::Writer};
+use naga::proc::IndexableLength;
 use naga::{
     AddressSpace, ArraySize, Expression, Handle, Literal, Scalar, ScalarKind, Type, TypeInner,
 };
@@ -89,7 +90,7 @@ impl Writer<'_> {
     /// The length of an array whose size may have been an override.
     pub(super) fn count(&self, size: ArraySize) -> Result<u32, Error> {
         match (size.resolve(self.module.to_ctx()), size) {
-            (Ok(naga::proc::IndexableLength::Known(count)), _) => Ok(count),
+            (Ok(IndexableLength::Known(count)), _) => Ok(count),
             (_, ArraySize::Pending(pending)) => Err(self.pending(pending)),
             _ => Err(self.refuse(size, "an array without length is a buffer of its own")),
         }

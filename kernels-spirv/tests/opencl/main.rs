@@ -1,4 +1,4 @@
-//! The OpenCL dialect: what is written and what is refused.
+//! The OpenCL dialect: what is written, what is refused, and that every kernel goes through.
 
 mod kernels;
 mod ops;

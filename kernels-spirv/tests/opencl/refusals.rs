@@ -28,7 +28,12 @@ fn constructs_are_named() {
             "k",
             "SmoothStep",
         ),
-        ("", "u[0] = reverseBits(vec2(u[0])).x;", "k", "ReverseBits"),
+        (
+            "",
+            "u[0] = insertBits(u[0], 1u, 2u, 3u);",
+            "k",
+            "InsertBits",
+        ),
         ("", "f[0] = f[0] % f[1];", "k", "Modulo of floats"),
         ("", "f[0] = subgroupAdd(f[0]);", "k", "Add"),
         ("", "u[0] = subgroupMul(u[0]);", "k", "Mul"),
