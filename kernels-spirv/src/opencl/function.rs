@@ -131,10 +131,14 @@ impl<'a> Writer<'a> {
                     body.globals.insert(handle, Global { pointer, length });
                 }
             }
-            Kind::Kernel { .. } => {
+            Kind::Kernel { point, .. } => {
                 self.kernel_globals(&mut body, &handed, &mut parameters)?;
                 for argument in &function.arguments {
-                    let value = self.builtin_argument(argument.ty, argument.binding.as_ref())?;
+                    let value = self.builtin_argument(
+                        argument.ty,
+                        argument.binding.as_ref(),
+                        point.workgroup_size,
+                    )?;
                     body.arguments.push(value);
                 }
             }
@@ -308,14 +312,15 @@ impl<'a> Writer<'a> {
         &mut self,
         ty: Handle<Type>,
         binding: Option<&naga::Binding>,
+        size: [u32; 3],
     ) -> Result<Word, Error> {
         let module = self.module;
         match (binding, &module.types[ty].inner) {
-            (Some(&naga::Binding::BuiltIn(builtin)), _) => self.builtin(builtin),
+            (Some(&naga::Binding::BuiltIn(builtin)), _) => self.builtin(builtin, size),
             (None, TypeInner::Struct { members, .. }) => {
                 let parts = members
                     .iter()
-                    .map(|member| self.builtin_argument(member.ty, member.binding.as_ref()))
+                    .map(|member| self.builtin_argument(member.ty, member.binding.as_ref(), size))
                     .collect::<Result<_, _>>()?;
                 let ty = self.type_of(ty, Form::Value)?;
                 self.composite(ty, parts)
@@ -324,7 +329,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn builtin(&mut self, builtin: BuiltIn) -> Result<Word, Error> {
+    fn builtin(&mut self, builtin: BuiltIn, size: [u32; 3]) -> Result<Word, Error> {
         use spirv::BuiltIn as B;
         let (u32, u64) = (self.u32(), self.u64());
         let (u32x3, u64x3) = (self.b.type_vector(u32, 3), self.b.type_vector(u64, 3));
@@ -333,7 +338,7 @@ impl<'a> Writer<'a> {
             BuiltIn::LocalInvocationId => (B::LocalInvocationId, u64x3, u32x3),
             BuiltIn::WorkGroupId => (B::WorkgroupId, u64x3, u32x3),
             BuiltIn::NumWorkGroups => (B::NumWorkgroups, u64x3, u32x3),
-            BuiltIn::LocalInvocationIndex => (B::LocalInvocationIndex, u64, u32),
+            BuiltIn::LocalInvocationIndex => return self.local_index(size),
             BuiltIn::SubgroupSize => (B::SubgroupSize, u32, u32),
             BuiltIn::NumSubgroups => (B::NumSubgroups, u32, u32),
             BuiltIn::SubgroupId => (B::SubgroupId, u32, u32),
@@ -351,6 +356,34 @@ impl<'a> Writer<'a> {
         self.b
             .u_convert(narrow, None, value)
             .map_err(|e| self.builder(&e))
+    }
+
+    /// The place in the workgroup, counted from the three coordinates: Intel's CPU runtime has no such builtin.
+    fn local_index(&mut self, size: [u32; 3]) -> Result<Word, Error> {
+        let u32 = self.u32();
+        let place = self.builtin(BuiltIn::LocalInvocationId, size)?;
+        let mut index = self.constant_u32(0);
+        for (axis, extent) in size
+            .into_iter()
+            .enumerate()
+            .rev()
+            .filter(|&(_, extent)| extent > 1)
+        {
+            let extent = self.constant_u32(extent);
+            let at = self
+                .b
+                .composite_extract(u32, None, place, [axis as u32])
+                .map_err(|e| self.builder(&e))?;
+            let before = self
+                .b
+                .i_mul(u32, None, index, extent)
+                .map_err(|e| self.builder(&e))?;
+            index = self
+                .b
+                .i_add(u32, None, before, at)
+                .map_err(|e| self.builder(&e))?;
+        }
+        Ok(index)
     }
 
     /// Gives every local variable its first value: WGSL's default is zero.

@@ -61,7 +61,6 @@ impl Writer<'_> {
             }
             F::ReverseBits if shape == TypeInner::Scalar(Scalar::U32) => self.reverse_bits(a),
             F::Dot if !float => self.integer_dot(&shape, ty, a, values[1]),
-            F::ReverseBits => self.reverse_bits(&shape, ty, a),
             F::ExtractBits => self.extract_bits(&shape, ty, &values),
             F::Unpack4xI8 | F::Unpack4xU8 => self.unpack(function, ty, a),
             F::Pack4xI8 | F::Pack4xU8 => self.pack(a),
@@ -216,47 +215,6 @@ impl Writer<'_> {
         self.b
             .select(ty, None, none, zero, low)
             .map_err(|e| self.builder(&e))
-    }
-
-    /// Neighbours change places: bits, pairs, nibbles, bytes, halves.
-    fn reverse_bits(&mut self, shape: &TypeInner, ty: Word, word: Word) -> Result<Word, Error> {
-        let &TypeInner::Scalar(Scalar { width: 4, .. }) = shape else {
-            return Err(self.refuse(
-                F::ReverseBits,
-                "only the bits of a scalar of 32 bits are reversed",
-            ));
-        };
-        let mut word = word;
-        for (distance, mask) in [
-            (1, 0x5555_5555),
-            (2, 0x3333_3333),
-            (4, 0x0f0f_0f0f),
-            (8, 0x00ff_00ff),
-            (16, 0xffff),
-        ] {
-            let (distance, mask) = (self.constant_u32(distance), self.constant_u32(mask));
-            let down = self
-                .b
-                .shift_right_logical(ty, None, word, distance)
-                .map_err(|e| self.builder(&e))?;
-            let down = self
-                .b
-                .bitwise_and(ty, None, down, mask)
-                .map_err(|e| self.builder(&e))?;
-            let up = self
-                .b
-                .bitwise_and(ty, None, word, mask)
-                .map_err(|e| self.builder(&e))?;
-            let up = self
-                .b
-                .shift_left_logical(ty, None, up, distance)
-                .map_err(|e| self.builder(&e))?;
-            word = self
-                .b
-                .bitwise_or(ty, None, down, up)
-                .map_err(|e| self.builder(&e))?;
-        }
-        Ok(word)
     }
 
     fn unpack(&mut self, function: F, ty: Word, word: Word) -> Result<Word, Error> {

@@ -22,7 +22,7 @@ fn integers(@builtin(global_invocation_id) id: vec3<u32>) {
     y[at + 6u] = (x << (z & 31u)) ^ (x >> (z & 31u));
     y[at + 7u] = bitcast<u32>(sx >> (z & 31u));
     y[at + 8u] = bitcast<u32>(min(sx, sz)) ^ bitcast<u32>(clamp(sx, -5, 7));
-    y[at + 9u] = reverseBits(x) ^ (max(x, z) - min(x, z));
+    y[at + 9u] = max(x, z) - min(x, z);
     y[at + 10u] = countLeadingZeros(x) + 64u * countTrailingZeros(z) + 4096u * countOneBits(x);
     y[at + 11u] = firstLeadingBit(x >> (z & 31u));
     y[at + 12u] = extractBits(x, z & 63u, (z >> 8u) & 63u);
