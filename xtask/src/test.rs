@@ -53,7 +53,7 @@ const NEEDS: &[Need] = &[
     },
     Need {
         name: "level-zero",
-        what_for: "its headers check the bindings, its loader and validation layer run the Level Zero backend",
+        what_for: "its headers and its loader check the bindings to it",
         probe: || {
             let files = "/usr/include/level_zero/ze_ddi.h /usr/lib/*/libze_validation_layer.so.1";
             program("sh", ["-c", &format!("ls {files}")])
