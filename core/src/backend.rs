@@ -51,6 +51,10 @@ pub enum BackendError {
     },
     #[error("{backend} offers no {layerlet} kernel", layerlet = layerlet.name())]
     NoSuchKernel { backend: String, layerlet: Layerlet },
+    #[error("{backend}: the device is lost: {message}")]
+    DeviceLost { backend: String, message: String },
+    #[error("{backend}: out of device memory: {message}")]
+    OutOfMemory { backend: String, message: String },
     #[error("{backend}: {message}")]
     Device { backend: String, message: String },
 }

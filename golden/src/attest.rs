@@ -82,7 +82,7 @@ fn proofs(report: &Report, candidates: &[Candidate]) -> Vec<Proof> {
         let proof = Proof {
             op: row.op.clone(),
             variant: row.variant.clone(),
-            kernel: candidate.kernel.into(),
+            kernel: candidate.kernel.clone(),
             device: candidate.device(),
             cases: row.cases as u64,
         };

@@ -5,6 +5,7 @@ use layerlet_core::backend::{Backend, BackendError, DeviceIdentity, Instance};
 use layerlet_core::buffer::BufferTable;
 use layerlet_core::launch::Layerlet;
 use layerlet_cpu::{Cpu, Level};
+use layerlet_wgpu::{OpenError, Wgpu};
 
 /// A backend in one of its settings. Its identity carries the name of the setting, so that two
 /// settings of one backend are two rows of the table.
@@ -12,7 +13,7 @@ pub struct Candidate {
     /// Name in the table: the backend's, and the setting where it is not the usual one.
     pub name: String,
     /// SHA-256 of the kernels, or of the build that holds them.
-    pub kernel: &'static str,
+    pub kernel: String,
     backend: Box<dyn Backend>,
 }
 
@@ -37,7 +38,7 @@ impl Candidate {
         settings
             .map(|(name, cpu)| Candidate {
                 name,
-                kernel: layerlet_cpu::BUILD_DIGEST,
+                kernel: layerlet_cpu::BUILD_DIGEST.into(),
                 backend: Box::new(cpu),
             })
             .collect()
@@ -47,6 +48,15 @@ impl Candidate {
     pub fn cpu_out_of_reach() -> Vec<String> {
         let levels = Level::missing().into_iter();
         levels.map(|level| format!("cpu, {level}")).collect()
+    }
+
+    /// The GPU kernels on the first Vulkan device that passes its self-test.
+    pub fn wgpu() -> Result<Candidate, OpenError> {
+        Ok(Candidate {
+            name: layerlet_wgpu::NAME.into(),
+            kernel: layerlet_kernels::source::digest(),
+            backend: Box::new(Wgpu::new()?),
+        })
     }
 
     /// The device itself, whatever the setting.

@@ -21,6 +21,8 @@ pub struct Options {
     pub filter: Option<String>,
     /// Check the CPU backend; the reference is always checked.
     pub cpu: bool,
+    /// Check the GPU kernels on a Vulkan device.
+    pub wgpu: bool,
     /// Seeds of each fixture; random checks scale with it.
     pub cases: u64,
     /// Moves every seed but those that are pinned.
@@ -44,6 +46,8 @@ pub enum ProveError {
     Fixture(#[from] FixtureError),
     #[error(transparent)]
     Route(#[from] RouteError),
+    #[error("--backend wgpu: {0}")]
+    Wgpu(#[from] layerlet_wgpu::OpenError),
     #[error("golden/snapshots: {0}")]
     Pins(std::io::Error),
 }
@@ -58,11 +62,15 @@ impl Options {
         self.filter.is_none() && self.fixture.is_none()
     }
 
-    fn candidates(&self) -> Vec<Candidate> {
-        match self.cpu {
+    fn candidates(&self) -> Result<Vec<Candidate>, ProveError> {
+        let mut candidates = match self.cpu {
             true => Candidate::cpu(),
             false => Vec::new(),
+        };
+        if self.wgpu {
+            candidates.push(Candidate::wgpu()?);
         }
+        Ok(candidates)
     }
 
     /// A file from elsewhere has no pin among the project's.
@@ -93,7 +101,7 @@ type Job<'a> = (
 /// Runs every check.
 pub fn prove(options: &Options, progress: &dyn Progress) -> Result<Report, ProveError> {
     let started = Instant::now();
-    let candidates = options.candidates();
+    let candidates = options.candidates()?;
     let backends: Vec<&dyn Backend> = candidates.iter().map(|c| c as &dyn Backend).collect();
     let pins = crate::folder().join("snapshots");
     let fixtures = options.fixtures()?;

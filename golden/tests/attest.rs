@@ -10,6 +10,7 @@ fn complete() -> Options {
     Options {
         filter: None,
         cpu: true,
+        wgpu: false,
         cases: 2,
         seed: 5,
         slow: false,
@@ -104,6 +105,7 @@ fn anything_left_out_or_wrong_is_named() {
     check(fixture, &good, &held, "without --fixture");
     let reference = Options {
         cpu: false,
+        wgpu: false,
         ..complete()
     };
     check(reference, &good, &held, "without --backend reference");

@@ -5,6 +5,7 @@
 //! `//! write i8 NAME ..` the functions that store whole words, or parts of words at the ends of a range.
 
 use crate::module::KernelError;
+use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
 macro_rules! files {
@@ -22,9 +23,21 @@ pub const KERNELS: &[(&str, &str)] = files!("":
     add_rms_norm, argmax, causal_conv1d, concat_columns, copy_words, delta_gates, dequantize, embedding,
     exchange_slot_rows, expert_prologue, gated_delta_rule, gated_rms_norm, gather_rows, grouped_linear_bf16,
     grouped_linear_w8a8, kv_append, linear_bf16, linear_w8a8, linear_w8a8_partial, lm_head, local_experts,
-    paged_attention, quantize_rows, quantize_rows_by, rms_norm, rope, router_top_k, row_absmax, shared_expert,
+    paged_attention, quantize_rows, quantize_rows_by, rms_norm, rope, router_top_k, row_absmax, self_test, shared_expert,
     silu_mul, verify_drafts, weighted_gather,
 );
+
+/// SHA-256 over all sources: which kernels a proof speaks of.
+pub fn digest() -> String {
+    let mut hash = Sha256::new();
+    for (name, text) in INCLUDES.iter().chain(KERNELS) {
+        for piece in [name, text] {
+            hash.update((piece.len() as u64).to_le_bytes());
+            hash.update(piece);
+        }
+    }
+    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+}
 
 fn find(files: &[(&str, &'static str)], name: &str) -> Result<&'static str, KernelError> {
     let found = files.iter().find(|(file, _)| *file == name);

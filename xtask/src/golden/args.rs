@@ -24,7 +24,7 @@ pub struct Args {
     #[arg(long, value_name = "TEXT")]
     pub filter: Option<String>,
     /// What is compared with the reference
-    #[arg(long, value_enum, default_value = "all")]
+    #[arg(long, value_enum, default_value = "host")]
     pub backend: Selection,
     /// Seeds of each fixture; random routes (8 a kind) and ways through a model (3 a family) in proportion
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
@@ -59,6 +59,8 @@ pub enum Selection {
     Reference,
     /// The CPU backend
     Cpu,
-    /// Every backend that is built in
-    All,
+    /// The GPU kernels, on the first Vulkan device that passes its self-test
+    Wgpu,
+    /// All that needs no device but the processor
+    Host,
 }

@@ -22,7 +22,8 @@ pub fn run(args: &Args) -> Result<(), String> {
     }
     let options = Options {
         filter: args.filter.clone(),
-        cpu: args.backend != Selection::Reference,
+        cpu: matches!(args.backend, Selection::Cpu | Selection::Host),
+        wgpu: args.backend == Selection::Wgpu,
         cases: args.cases,
         seed: args.seed,
         slow: args.slow,
