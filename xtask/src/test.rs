@@ -51,6 +51,15 @@ const NEEDS: &[Need] = &[
         },
         install: || debian("mesa-vulkan-drivers"),
     },
+    Need {
+        name: "level-zero",
+        what_for: "its headers check the bindings, its loader and validation layer run the Level Zero backend",
+        probe: || {
+            let files = "/usr/include/level_zero/ze_ddi.h /usr/lib/*/libze_validation_layer.so.1";
+            program("sh", ["-c", &format!("ls {files}")])
+        },
+        install: || debian("libze1 libze-dev"),
+    },
 ];
 
 fn program<const N: usize>(name: &str, words: [&str; N]) -> Command {
@@ -59,11 +68,11 @@ fn program<const N: usize>(name: &str, words: [&str; N]) -> Command {
     command
 }
 
-/// Installs a Debian package; as another user than root through sudo.
-fn debian(package: &str) -> Command {
+/// Installs Debian packages; as another user than root through sudo.
+fn debian(packages: &str) -> Command {
     let script = "as() { if [ \"$(id -u)\" = 0 ]; then \"$@\"; else sudo \"$@\"; fi; }; \
-                  as apt-get update -q && as apt-get install -qy --no-install-recommends \"$1\"";
-    program("sh", ["-c", script, "sh", package])
+                  as apt-get update -q && as apt-get install -qy --no-install-recommends $1";
+    program("sh", ["-c", script, "sh", packages])
 }
 
 pub fn run(args: &Args) -> Result<(), String> {
