@@ -9,7 +9,9 @@ use minijinja::value::Serde;
 use minijinja::{Environment, ErrorKind, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::ser::Formatter;
+use serde_json::{Map, Value};
+use std::io;
 use std::path::Path;
 
 /// The template alone; where it is missing, it may be a field of the tokenizer's configuration.
@@ -25,6 +27,19 @@ pub struct Message {
     pub role: String,
     /// What was said.
     pub content: String,
+}
+
+/// A conversation in all its forms: parts, tools, calls and their results, as clients send it.
+#[derive(Clone, Copy, Debug)]
+pub struct Conversation<'a> {
+    /// The turns, in OpenAI's form.
+    pub messages: &'a [Value],
+    /// The functions that the model may call, in OpenAI's form.
+    pub tools: &'a [Value],
+    /// Open the model's turn.
+    pub generation_prompt: bool,
+    /// What else the template knows, such as `enable_thinking`.
+    pub arguments: &'a Map<String, Value>,
 }
 
 /// A checkpoint's chat template.
@@ -60,6 +75,25 @@ impl ChatTemplate {
             add_generation_prompt => true,
             enable_thinking => thinking,
         };
+        self.rendered(given)
+    }
+
+    /// The prompt of a conversation in all its forms.
+    pub fn render(&self, conversation: &Conversation<'_>) -> Result<String, EngineError> {
+        let mut given = conversation.arguments.clone();
+        let mut set = |name: &str, value| given.insert(name.into(), value);
+        set("messages", conversation.messages.into());
+        set(
+            "add_generation_prompt",
+            conversation.generation_prompt.into(),
+        );
+        if !conversation.tools.is_empty() {
+            set("tools", conversation.tools.into());
+        }
+        self.rendered(minijinja::Value::from(Serde(given)))
+    }
+
+    fn rendered(&self, given: minijinja::Value) -> Result<String, EngineError> {
         let template = self.environment.get_template(FIELD);
         let prompt = template.and_then(|template| template.render(given));
         prompt.map_err(|e| EngineError::request("the conversation", "refused", with_causes(&e)))
@@ -75,6 +109,7 @@ fn compiled(path: &Path, source: String) -> Result<ChatTemplate, EngineError> {
     environment.set_syntax(syntax.map_err(|e| failed(path, with_causes(&e)))?);
     environment.set_unknown_method_callback(unknown_method_callback);
     environment.add_function("raise_exception", raise_exception);
+    environment.add_filter("tojson", python_json);
     let added = environment.add_template_owned(FIELD, source);
     added.map_err(|e| failed(path, with_causes(&e)))?;
     Ok(ChatTemplate { environment })
@@ -83,6 +118,40 @@ fn compiled(path: &Path, source: String) -> Result<ChatTemplate, EngineError> {
 /// How a template says that it has no form for a conversation.
 fn raise_exception(message: String) -> Result<String, minijinja::Error> {
     Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+}
+
+/// JSON as Python writes it, which is how models saw it: blanks after `,` and `:`, nothing escaped for HTML.
+fn python_json(value: minijinja::Value) -> Result<String, minijinja::Error> {
+    let mut out = Vec::new();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, Python);
+    let refused =
+        |e: &dyn ToString| minijinja::Error::new(ErrorKind::BadSerialization, e.to_string());
+    value.serialize(&mut serializer).map_err(|e| refused(&e))?;
+    String::from_utf8(out).map_err(|e| refused(&e))
+}
+
+struct Python;
+
+impl Formatter for Python {
+    fn begin_array_value<W: io::Write + ?Sized>(
+        &mut self,
+        to: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
+        to.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_key<W: io::Write + ?Sized>(
+        &mut self,
+        to: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
+        to.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_value<W: io::Write + ?Sized>(&mut self, to: &mut W) -> io::Result<()> {
+        to.write_all(b": ")
+    }
 }
 
 fn failed(path: &Path, problem: impl ToString) -> EngineError {

@@ -13,10 +13,11 @@ mod output;
 pub mod quantize;
 pub mod shadow;
 pub mod synth;
+pub mod text;
 mod tokenizer;
 mod trace;
 
-pub use chat::{ChatTemplate, Message};
+pub use chat::{ChatTemplate, Conversation, Message};
 pub use error::EngineError;
 pub use generate::{Finish, Generated, Request, generate};
 pub use model::{Model, Options, PAGE_SIZE, Step};

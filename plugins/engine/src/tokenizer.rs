@@ -4,8 +4,10 @@
 
 use crate::error::EngineError;
 use serde::de::IgnoredAny;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use tokenizers::DecoderWrapper;
 
 /// The file a tokenizer is read from.
 const FILE: &str = "tokenizer.json";
@@ -48,14 +50,35 @@ impl Tokenizer {
     }
 
     /// A stream of text for a stream of ids.
-    pub fn stream(&self) -> TextStream<'_> {
-        TextStream {
-            tokenizer: self,
-            ids: Vec::new(),
-            context: 0,
-            whole: 0,
-            said: 0,
+    pub fn stream(&self) -> TextStream<&Tokenizer> {
+        TextStream::new(self)
+    }
+
+    /// Bytes that an id stands for in a text; none for special tokens and for ids without a token.
+    pub fn bytes(&self, id: u32) -> Option<Vec<u8>> {
+        if let Some(added) = self.inner.get_added_tokens_decoder().get(&id) {
+            return (!added.special).then(|| added.content.clone().into_bytes());
         }
+        let token = self.inner.id_to_token(id)?;
+        match self.inner.get_decoder() {
+            Some(DecoderWrapper::ByteLevel(_)) => token.chars().map(byte_of).collect(),
+            _ => self.decode(&[id]).ok().map(String::into_bytes),
+        }
+    }
+
+    /// How the vocabulary writes an id, special tokens too.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+}
+
+/// The byte that a character of a byte-level vocabulary stands for: printable ones for themselves, the others, in
+/// order, for the characters from U+0100 on.
+fn byte_of(c: char) -> Option<u8> {
+    let printable = |b: &u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    match u32::from(c).checked_sub(0x100) {
+        None => u8::try_from(c).ok().filter(printable),
+        Some(n) => (0..=u8::MAX).filter(|b| !printable(b)).nth(n as usize),
     }
 }
 
@@ -68,8 +91,8 @@ fn guarded<T>(ask: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> 
 }
 
 /// Turns ids into text as they come; a character split over tokens waits until it is whole.
-pub struct TextStream<'a> {
-    tokenizer: &'a Tokenizer,
+pub struct TextStream<T> {
+    tokenizer: T,
     ids: Vec<u32>,
     /// Ids from here on are decoded again: a tokenizer may join neighbours.
     context: usize,
@@ -79,7 +102,18 @@ pub struct TextStream<'a> {
     said: usize,
 }
 
-impl TextStream<'_> {
+impl<T: Deref<Target = Tokenizer>> TextStream<T> {
+    /// A stream that holds its tokenizer in any way.
+    pub fn new(tokenizer: T) -> TextStream<T> {
+        TextStream {
+            tokenizer,
+            ids: Vec::new(),
+            context: 0,
+            whole: 0,
+            said: 0,
+        }
+    }
+
     /// Text that the next id completes; empty while a character is incomplete.
     pub fn push(&mut self, id: u32) -> Result<String, EngineError> {
         self.ids.push(id);

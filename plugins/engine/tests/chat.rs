@@ -1,6 +1,7 @@
 //! Chat templates: where they are found, what they give, what is said of broken ones.
 
-use layerlet_engine::{ChatTemplate, EngineError, Message};
+use layerlet_engine::{ChatTemplate, Conversation, EngineError, Message};
+use serde_json::json;
 use std::path::Path;
 
 /// Methods of Python's strings, a test on a value's kind, blocks on lines of their own: what templates
@@ -109,4 +110,31 @@ fn a_template_may_refuse() {
     let refused = open(folder.path()).prompt(&[message("nobody", "")], false);
     let error = refused.unwrap_err().to_string();
     assert!(error.contains("nobody speaks"), "{error}");
+}
+
+/// Tools and calls as a template of the family lays them out; JSON as Python writes it, keys in their order.
+#[test]
+fn tools_and_arguments_reach_the_template() {
+    let template = "{% if tools %}{{ tools[0] | tojson }}{% endif %}\
+        {% for m in messages %}{% for call in m.tool_calls %}\
+        {% for k, v in call.function.arguments | items %}[{{ k }}={{ v }}]{% endfor %}{% endfor %}{% endfor %}\
+        {% if add_generation_prompt %}<{{ tone }}>{% endif %}";
+    let folder = folder("chat_template.jinja", template);
+    let call = json!({ "function": { "name": "f", "arguments": { "z": 1, "a": "<b>" } } });
+    let messages = [json!({ "role": "assistant", "tool_calls": [call] })];
+    let tools = [json!({ "name": "f", "about": "it's <é>", "list": [1, "x"] })];
+    let arguments = json!({ "tone": "calm", "messages": "not this" });
+    let mut conversation = Conversation {
+        messages: &messages,
+        tools: &tools,
+        generation_prompt: true,
+        arguments: arguments.as_object().unwrap(),
+    };
+    let template = open(folder.path());
+    let tool = r#"{"name": "f", "about": "it's <é>", "list": [1, "x"]}"#;
+    let rendered = template.render(&conversation).unwrap();
+    assert_eq!(rendered, format!("{tool}[z=1][a=<b>]<calm>"));
+    conversation.tools = &[];
+    conversation.generation_prompt = false;
+    assert_eq!(template.render(&conversation).unwrap(), "[z=1][a=<b>]");
 }

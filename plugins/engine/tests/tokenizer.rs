@@ -19,7 +19,7 @@ fn tokenizer() -> &'static Tokenizer {
 
 /// What each id added, and what was left at the end.
 fn streamed(tokenizer: &Tokenizer, ids: &[u32]) -> (Vec<String>, String) {
-    let mut stream: TextStream = tokenizer.stream();
+    let mut stream: TextStream<_> = tokenizer.stream();
     let texts = ids.iter().map(|&id| stream.push(id).expect("decodes"));
     let texts = texts.collect();
     (texts, stream.finish().expect("decodes"))
@@ -131,4 +131,21 @@ proptest! {
         prop_assert!(left.is_empty());
         prop_assert!(!texts.concat().contains(char::REPLACEMENT_CHARACTER));
     }
+}
+
+#[test]
+fn ids_are_bytes() {
+    let tokenizer = tokenizer();
+    let check =
+        |id, expect: Option<&[u8]>| assert_eq!(tokenizer.bytes(id).as_deref(), expect, "{id}");
+    for byte in 0..=255u8 {
+        check(byte.into(), Some(&[byte]));
+    }
+    check(256, Some(b"he"));
+    check(257, Some(b" w"));
+    check(HALF_EMOJI, Some(&[0xf0, 0x9f]));
+    check(THINK, Some(b"</think>"));
+    check(END, None);
+    check(99_999, None);
+    assert_eq!(tokenizer.token(END).as_deref(), Some("<|im_end|>"));
 }

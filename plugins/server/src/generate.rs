@@ -193,7 +193,7 @@ fn prompt(
 
 /// Prints as tokens come, or keeps the text for the report.
 struct Printer<'a> {
-    stream: Option<TextStream<'a>>,
+    stream: Option<TextStream<&'a Tokenizer>>,
     quiet: bool,
     tokens: usize,
     all: String,
