@@ -100,11 +100,11 @@ impl ToolCalls {
     fn parse(&self, body: &str) -> Option<ToolCall> {
         match body.starts_with('{') {
             true => from_json(body),
-            false => self.from_tags(body),
+            false => self.tagged_call(body),
         }
     }
 
-    fn from_tags(&self, body: &str) -> Option<ToolCall> {
+    fn tagged_call(&self, body: &str) -> Option<ToolCall> {
         let (name, mut rest) = body.strip_prefix("<function=")?.split_once('>')?;
         let mut arguments = Map::new();
         loop {
