@@ -11,6 +11,7 @@ mod generate;
 mod model;
 mod output;
 pub mod quantize;
+pub mod serving;
 pub mod synth;
 mod tokenizer;
 mod trace;
