@@ -1,6 +1,7 @@
 //! Buffers as a plan sees them: a name, a dtype, a shape and a lifetime, never an address.
 
 use crate::dtype::{DType, Element};
+use crate::encoding::{EncodingError, Frame};
 use alloc::{format, string::String, vec::Vec};
 use core::marker::PhantomData;
 use serde::{Deserialize, Serialize};
@@ -115,7 +116,24 @@ pub struct BufferTable {
     decls: Vec<BufferDecl>,
 }
 
+/// In this form a model's buffers cross plugin boundaries.
+const FRAME: Frame = Frame {
+    kind: "buffer table",
+    magic: b"LLBT",
+    version: 1,
+};
+
 impl BufferTable {
+    /// The versioned byte form.
+    pub fn encode(&self) -> Vec<u8> {
+        FRAME.encode(self)
+    }
+
+    /// Reads the byte form; [`BufferTable::validate`] says whether it makes sense.
+    pub fn decode(bytes: &[u8]) -> Result<BufferTable, EncodingError> {
+        FRAME.decode(bytes)
+    }
+
     /// Declares a buffer and returns its typed handle.
     pub fn declare<E: Element>(
         &mut self,

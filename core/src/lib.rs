@@ -12,6 +12,7 @@ extern crate alloc;
 pub mod attestation;
 pub mod backend;
 pub mod buffer;
+pub mod capabilities;
 pub mod config;
 pub mod dtype;
 pub mod encoding;

@@ -106,6 +106,15 @@ impl Extent {
 /// Operands that are a model's own, wherever they appear.
 const WEIGHTS: [&str; 5] = ["weight", "weight_scale", "table", "a_log", "dt_bias"];
 
+impl FixtureError {
+    pub(crate) fn new(path: &Path, message: String) -> FixtureError {
+        FixtureError {
+            path: path.display().to_string(),
+            message,
+        }
+    }
+}
+
 impl Fixture {
     /// Reads one file.
     pub fn load(path: &Path) -> Result<Fixture, FixtureError> {

@@ -1,6 +1,7 @@
 //! All checks, as `cargo xtask golden` runs them.
 
 use crate::candidate::Candidate;
+use crate::checks::encoded;
 use crate::checks::fixtures::{Scope, check};
 use crate::checks::model::{self, Long};
 use crate::checks::routes::{self, Kind, RouteError};
@@ -75,6 +76,7 @@ impl Options {
 
     fn fixtures(&self) -> Result<Vec<Fixture>, FixtureError> {
         let all = match &self.fixture {
+            Some(path) if encoded::is_encoded(path) => Vec::new(),
             Some(path) => vec![Fixture::load(path)?],
             None => Fixture::load_all(&crate::folder().join("fixtures"))?,
         };
@@ -104,6 +106,10 @@ pub fn prove(options: &Options, progress: &dyn Progress) -> Result<Report, Prove
         report.stale_pins = snapshot::stale(&pins, &names).map_err(ProveError::Pins)?;
     }
     let mut jobs = fixture_jobs(options, fixtures, &backends, &pins);
+    if let Some(path) = options.fixture.as_ref().filter(|p| encoded::is_encoded(p)) {
+        let run = || Ok(encoded::check(path, &backends)?);
+        jobs.push((path.display().to_string(), Box::new(run)));
+    }
     if options.fixture.is_none() {
         let others = route_jobs(options, &backends).into_iter();
         let others = others.chain(model_jobs(options, &backends));

@@ -27,12 +27,53 @@ struct Need {
     install: fn() -> Command,
 }
 
-const NEEDS: &[Need] = &[Need {
-    name: "cargo-nextest",
-    what_for: "runs tests in processes of their own; without it `cargo test` runs them",
-    probe: || cargo(["nextest", "--version"]),
-    install: || cargo(["install", "cargo-nextest", "--locked"]),
-}];
+const NEEDS: &[Need] = &[
+    Need {
+        name: "cargo-nextest",
+        what_for: "runs tests in processes of their own; without it `cargo test` runs them",
+        probe: || cargo(["nextest", "--version"]),
+        install: || cargo(["install", "cargo-nextest", "--locked"]),
+    },
+    Need {
+        name: "spirv-val",
+        what_for: "says whether the GPU kernels are valid SPIR-V",
+        probe: || program("spirv-val", ["--version"]),
+        install: || debian("spirv-tools"),
+    },
+    Need {
+        name: "lavapipe",
+        what_for: "is the Vulkan device that the GPU kernels run on where there is no GPU",
+        probe: || {
+            program(
+                "test",
+                ["-e", "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"],
+            )
+        },
+        install: || debian("mesa-vulkan-drivers"),
+    },
+    Need {
+        name: "level-zero",
+        what_for: "its headers check the bindings, its loader and validation layer run the Level Zero backend",
+        probe: || {
+            let files = "/usr/include/level_zero/ze_ddi.h /usr/lib/*/libze_validation_layer.so.1";
+            program("sh", ["-c", &format!("ls {files}")])
+        },
+        install: || debian("libze1 libze-dev"),
+    },
+];
+
+fn program<const N: usize>(name: &str, words: [&str; N]) -> Command {
+    let mut command = Command::new(name);
+    command.args(words);
+    command
+}
+
+/// Installs Debian packages; as another user than root through sudo.
+fn debian(packages: &str) -> Command {
+    let script = "as() { if [ \"$(id -u)\" = 0 ]; then \"$@\"; else sudo \"$@\"; fi; }; \
+                  as apt-get update -q && as apt-get install -qy --no-install-recommends $1";
+    program("sh", ["-c", script, "sh", packages])
+}
 
 pub fn run(args: &Args) -> Result<(), String> {
     let skipped = meet_needs(args.setup)?;

@@ -1,5 +1,7 @@
 //! `cargo xtask golden` as a process: exit codes, what goes to stdout, what goes to stderr.
 
+use layerlet_core::fixture::Fixture;
+use layerlet_core::reference::Reference;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -80,6 +82,52 @@ fn one_fixture_as_a_table() {
     ] {
         assert!(table.contains(word), "no {word} in\n{table}");
     }
+}
+
+/// What shadow verification keeps: a plan with inputs and digests, as bytes.
+#[test]
+fn an_encoded_fixture() {
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden/fixtures/rms_norm/heads.toml");
+    let source = layerlet_golden::fixture::Fixture::load(&source).expect("a fixture");
+    let case = source.case(source.seed()).expect("a case");
+    let results = Fixture::results(&case.plan).map(|id| (id, [0; 32]));
+    let mut fixture = Fixture {
+        name: "shadow/rms_norm".into(),
+        subject: case.subject.into(),
+        outputs: results.collect(),
+        plan: case.plan,
+        inputs: case.inputs,
+    };
+    fixture.outputs = fixture.run(&Reference).expect("runs");
+    let path = folder("encoded").join("kept.llfx");
+    let run = |fixture: &Fixture| {
+        std::fs::write(&path, fixture.encode()).expect("a file");
+        golden(&["--fixture", path.to_str().expect("UTF-8"), "--json"])
+    };
+    let output = run(&fixture);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON on stdout");
+    let rows = json["rows"].as_array().expect("rows");
+    for backend in ["reference", "cpu"] {
+        let mut rows = rows.iter().filter(|r| r["op"] == "rms_norm");
+        assert!(rows.any(|r| r["backend"] == backend), "no row of {backend}");
+    }
+    fixture.outputs[0].1[0] ^= 1;
+    let output = run(&fixture);
+    assert_eq!(output.status.code(), Some(1));
+    let errors = text(&output.stderr);
+    assert!(errors.contains("rms_norm (kept) on reference"), "{errors}");
+    fixture.subject = "no_such_kernel".into();
+    let errors = text(&run(&fixture).stderr);
+    assert!(
+        errors.contains("kept.llfx") && errors.contains("no_such_kernel"),
+        "{errors}"
+    );
+    std::fs::write(&path, b"LLFX, and then nothing").expect("a file");
+    let output = golden(&["--fixture", path.to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("kept.llfx"));
 }
 
 #[test]

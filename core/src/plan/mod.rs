@@ -8,6 +8,7 @@
 
 mod forward;
 mod fuse;
+mod isolate;
 mod layout;
 mod mtp;
 mod parallel;
@@ -22,6 +23,7 @@ mod traffic;
 
 pub use forward::*;
 pub use fuse::{fuse, keep_intermediates, unfuse};
+pub use isolate::isolate;
 pub use layout::*;
 pub use mtp::*;
 pub use parallel::{RankPlans, Ranks, cut_weight};

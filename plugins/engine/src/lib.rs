@@ -12,6 +12,7 @@ mod model;
 mod output;
 pub mod quantize;
 pub mod serving;
+pub mod shadow;
 pub mod synth;
 mod tokenizer;
 mod trace;

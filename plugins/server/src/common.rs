@@ -8,6 +8,7 @@ use layerlet_core::reference::Reference;
 use layerlet_cpu::{Cpu, Level};
 use layerlet_engine::checkpoint::Checkpoint;
 use layerlet_engine::{Model, Options};
+use layerlet_host::NativePlugin;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
@@ -19,7 +20,10 @@ pub struct ModelArgs {
     /// What computes; the bytes are the same
     #[arg(long, value_enum, default_value = "cpu")]
     pub backend: BackendKind,
-    /// Threads of the CPU backend [default: all cores]
+    /// A backend plugin that computes instead; the bytes are the same
+    #[arg(long, value_name = "FILE", conflicts_with = "backend")]
+    pub plugin: Option<PathBuf>,
+    /// Threads of the CPU backend or plugin [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
     /// Run every operation on its own instead of fused kernels; the bytes are the same
@@ -101,6 +105,16 @@ impl ModelArgs {
         }
     }
 
+    /// The plugin's backend, or the one that is built in.
+    pub fn make_backend(&self) -> Result<Box<dyn Backend>, CommandError> {
+        let Some(path) = &self.plugin else {
+            return self.backend.backend(self.threads);
+        };
+        let options = self.threads.map(|n| format!("threads={n}"));
+        let plugin = NativePlugin::load(path)?;
+        Ok(Box::new(plugin.backend(&options.unwrap_or_default())?))
+    }
+
     /// Opens the checkpoint; nothing is loaded yet.
     pub fn open(&self) -> Result<Checkpoint, CommandError> {
         Ok(Checkpoint::open(&self.folder.path()?)?)
@@ -117,6 +131,16 @@ impl ModelArgs {
         checkpoint: &Checkpoint,
         capacity: Capacity,
     ) -> Result<Model, CommandError> {
+        self.load_on(checkpoint, capacity, self.make_backend()?.as_ref())
+    }
+
+    /// Loads it on this backend.
+    pub fn load_on(
+        &self,
+        checkpoint: &Checkpoint,
+        capacity: Capacity,
+        backend: &dyn Backend,
+    ) -> Result<Model, CommandError> {
         let (needed, most) = (capacity.max_positions, checkpoint.config.model.max_position);
         if needed > most {
             let problem = format!("{needed} positions are needed, the model has {most}");
@@ -126,9 +150,8 @@ impl ModelArgs {
             fused: !self.unfused,
             capacity,
         };
-        let backend = self.backend.backend(self.threads)?;
         let bar = bytes_bar("loading");
-        let model = Model::load(checkpoint, backend.as_ref(), &options, |done, total| {
+        let model = Model::load(checkpoint, backend, &options, |done, total| {
             bar.set_length(total);
             bar.set_position(done);
         })?;

@@ -3,6 +3,7 @@
 use layerlet_engine::checkpoint::CheckpointError;
 use layerlet_engine::quantize::QuantizeError;
 use layerlet_engine::{EngineError, OutputError};
+use layerlet_host::PluginError;
 use plotters::drawing::DrawingAreaErrorKind;
 use std::io;
 use std::path::Path;
@@ -19,6 +20,8 @@ pub enum CommandError {
     Quantize(#[from] QuantizeError),
     #[error(transparent)]
     Output(#[from] OutputError),
+    #[error(transparent)]
+    Plugin(#[from] PluginError),
     /// A flag or argument whose value has no meaning here.
     #[error("{flag}: {problem}")]
     Argument { flag: &'static str, problem: String },
@@ -29,6 +32,9 @@ pub enum CommandError {
     /// The report before it says which.
     #[error("{failed} of {of} canaries fail")]
     Canaries { failed: usize, of: usize },
+    /// The alarms before it say which.
+    #[error("{mismatches} launches wrote other bytes than the reference")]
+    Shadow { mismatches: u64 },
     #[error("standard output: {0}")]
     Stdout(#[from] io::Error),
 }

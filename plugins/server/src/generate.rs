@@ -2,9 +2,10 @@
 
 use crate::common::ModelArgs;
 use crate::error::CommandError;
+use crate::shadow::{self, ShadowArgs};
 use crate::{format, ids};
 use layerlet_core::plan::SamplingParams;
-use layerlet_engine::{Finish, Generated, Request, TextStream, Tokenizer, generate};
+use layerlet_engine::{Finish, Generated, Options, Request, TextStream, Tokenizer, generate};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
@@ -39,6 +40,8 @@ pub struct Args {
     /// One JSON document on stdout, at the end
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    shadow: ShadowArgs,
 }
 
 /// One of the two.
@@ -131,13 +134,11 @@ pub fn run(args: &Args) -> Result<(), CommandError> {
         .sampling
         .validate()
         .map_err(layerlet_engine::EngineError::from)?;
-    let mut model = args
-        .model
-        // The last token is not fed again.
-        .load(
-            &checkpoint,
-            prompt.len().saturating_add(args.max_tokens as usize - 1),
-        )?;
+    let (backend, shadow) = args.shadow.watch(args.model.make_backend()?);
+    // The last token is not fed again.
+    let positions = prompt.len().saturating_add(args.max_tokens as usize - 1);
+    let capacity = Options::for_one_sequence(positions).capacity;
+    let mut model = (args.model).load_on(&checkpoint, capacity, backend.as_ref())?;
     let text = tokenizer.as_ref();
     let mut printer = Printer::new(text, args.json);
     let mut clock = Clock::start();
@@ -158,10 +159,11 @@ pub fn run(args: &Args) -> Result<(), CommandError> {
     let all = printer.finish()?;
     if args.json {
         let text = text.is_some().then_some(all);
-        return report(&prompt, &generated, text, &clock);
+        report(&prompt, &generated, text, &clock)?;
+    } else {
+        eprintln!("{}", clock.summary(prompt.len()));
     }
-    eprintln!("{}", clock.summary(prompt.len()));
-    Ok(())
+    shadow::conclude(shadow.as_ref())
 }
 
 fn prompt(

@@ -14,6 +14,7 @@ mod ids;
 mod inspect;
 mod plan;
 mod quantize;
+mod shadow;
 mod synth;
 mod trace;
 

@@ -430,3 +430,39 @@ fn help_explains_itself() {
         assert!(stdout(&["--help"]).contains(name));
     }
 }
+
+#[test]
+fn a_watched_run_says_what_was_checked() {
+    let model = tiny("quark");
+    let base = [
+        "generate",
+        "--model",
+        &model,
+        "--ids",
+        "3,141,59",
+        "--max-tokens",
+        "3",
+    ];
+    let plain = stdout(&base);
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept").display().to_string();
+    let shadow = [
+        "--shadow",
+        "1/1",
+        "--shadow-dir",
+        &kept,
+        "--shadow-policy",
+        "stop",
+    ];
+    let output = layerlet(&[&base[..], &shadow].concat());
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), plain);
+    assert!(errors.contains("launches checked, 0 differ"), "{errors}");
+    assert!(!errors.contains("shadow: 0 of"), "{errors}");
+    assert!(!folder.path().join("kept").exists());
+    let wrong = [&base[..], &["--shadow", "2/1"]].concat();
+    refused(&wrong, 2, &["--shadow", "1/1000"]);
+    let alone = [&base[..], &["--shadow-policy", "stop"]].concat();
+    refused(&alone, 2, &["--shadow"]);
+}

@@ -38,7 +38,7 @@ pub struct Args {
     /// Only check the checks, as a table: every planted fault must be found
     #[arg(long, conflicts_with = "fixture")]
     pub teeth: bool,
-    /// Only this fixture file
+    /// Only this fixture file: a recipe (.toml), or a launch that shadow verification kept (.llfx)
     #[arg(long, value_name = "FILE")]
     pub fixture: Option<PathBuf>,
     /// Only compare the dumps of other kernels in this folder

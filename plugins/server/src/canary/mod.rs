@@ -1,33 +1,33 @@
-//! `layerlet canary`.
+//! `layerlet canary`: questions with one right answer, to a model folder or to servers.
 
 mod file;
+mod local;
+mod remote;
 
 use crate::common::ModelArgs;
 use crate::error::CommandError;
-use crate::format;
-use file::Canary;
-use layerlet_core::plan::SamplingParams;
-use layerlet_engine::{ChatTemplate, Model, Request, Tokenizer, generate};
-use serde::Serialize;
-use serde_json::json;
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// Asks a model questions that have one right answer each, greedily, and fails when an answer is wrong.
+/// Asks questions that have one right answer each, greedily, and fails when an answer is wrong.
 ///
-/// A damaged weight, a wrong chat template or a wrong tokenizer shows in them, where a sample of free
-/// text may still read well.
+/// Of a model folder: a damaged weight, a wrong chat template or a wrong tokenizer shows in the answers,
+/// where a sample of free text may still read well. Of servers (--url, any that speaks the OpenAI API):
+/// every question is asked many times, alone and among others, and an answer that is not the same each
+/// time is a failure too, be it right or not.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   layerlet canary
   layerlet canary --model DIR --canaries questions.json --json
+  layerlet canary --url http://localhost:8000
+  layerlet canary --url http://old:8000 --url http://new:8000 --concurrency 1,16 --repeats 20
 
 The file holds lists by kind: {\"sums\": [{\"messages\": [{\"role\": \"user\", \"content\": \"1 + 1?\"}], \"answer\": \"2\"}]}")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// The questions [default: canaries.json in the model's folder, or in the folder around it]
+    /// The questions [default: canaries.json in the model's folder, or in the folder around it; of
+    /// servers those that the field asks: JSON, colours, copying, sums, a long context]
     #[arg(long, value_name = "FILE")]
     canaries: Option<PathBuf>,
     /// Let the model think first, where its chat template can
@@ -39,132 +39,13 @@ pub struct Args {
     /// One JSON document on stdout
     #[arg(long)]
     json: bool,
-}
-
-/// What became of the canaries of one kind.
-#[derive(Serialize)]
-struct Outcome {
-    kind: String,
-    passed: usize,
-    of: usize,
-    wrong: Vec<Wrong>,
-}
-
-/// A canary that failed.
-#[derive(Serialize)]
-struct Wrong {
-    question: String,
-    expected: String,
-    found: String,
+    #[command(flatten)]
+    servers: remote::ServerArgs,
 }
 
 pub fn run(args: &Args) -> Result<(), CommandError> {
-    let folder = args.model.folder.path()?;
-    let path = args.canaries.clone();
-    let path = path.map_or_else(|| file::beside(&folder), Ok)?;
-    let canaries = file::read(&path)?;
-    let mut asked = Asked::open(args, &folder, canaries.values().flatten())?;
-    let mut outcomes = Vec::new();
-    for (kind, canaries) in &canaries {
-        outcomes.push(asked.outcome(kind, canaries)?);
+    match args.servers.urls.is_empty() {
+        true => local::run(args),
+        false => remote::run(args),
     }
-    report(&path, &outcomes, args.json)?;
-    let failed = outcomes.iter().map(|o| o.wrong.len()).sum();
-    let of = outcomes.iter().map(|o| o.of).sum();
-    match failed {
-        0 => Ok(()),
-        failed => Err(CommandError::Canaries { failed, of }),
-    }
-}
-
-/// The model with all that turns a question into its answer.
-struct Asked {
-    tokenizer: Tokenizer,
-    template: ChatTemplate,
-    model: Model,
-    stop: Vec<u32>,
-    thinking: bool,
-    max_tokens: usize,
-}
-
-impl Asked {
-    /// Loads the model with room for the longest question.
-    fn open<'a>(
-        args: &Args,
-        folder: &Path,
-        canaries: impl Iterator<Item = &'a Canary>,
-    ) -> Result<Asked, CommandError> {
-        let missing = |what| CommandError::file(folder, format!("has no {what}"));
-        let tokenizer = Tokenizer::open(folder)?.ok_or_else(|| missing("tokenizer.json"))?;
-        let template = ChatTemplate::open(folder)?.ok_or_else(|| missing("chat template"))?;
-        let mut longest = 0;
-        for canary in canaries {
-            let text = template.prompt(&canary.messages, args.thinking)?;
-            longest = longest.max(tokenizer.encode(&text)?.len());
-        }
-        let max_tokens = usize::from(args.max_tokens);
-        let checkpoint = args.model.open()?;
-        Ok(Asked {
-            // The last token is not fed again.
-            model: args.model.load(&checkpoint, longest + max_tokens - 1)?,
-            stop: checkpoint.config.eos,
-            thinking: args.thinking,
-            tokenizer,
-            template,
-            max_tokens,
-        })
-    }
-
-    fn outcome(&mut self, kind: &str, canaries: &[Canary]) -> Result<Outcome, CommandError> {
-        let mut wrong = Vec::new();
-        for canary in canaries {
-            let found = self.answer(canary)?;
-            if !canary.accepts(&found) {
-                wrong.push(Wrong {
-                    question: canary.question().into(),
-                    expected: canary.answer.clone(),
-                    found,
-                });
-            }
-        }
-        Ok(Outcome {
-            kind: kind.into(),
-            passed: canaries.len() - wrong.len(),
-            of: canaries.len(),
-            wrong,
-        })
-    }
-
-    fn answer(&mut self, canary: &Canary) -> Result<String, CommandError> {
-        let text = self.template.prompt(&canary.messages, self.thinking)?;
-        let prompt = self.tokenizer.encode(&text)?;
-        let request = Request {
-            prompt: &prompt,
-            max_tokens: self.max_tokens,
-            sampling: SamplingParams::default(),
-            stop_ids: &self.stop,
-            chunk: prompt.len().max(1),
-        };
-        let generated = generate(&mut self.model, &request, |_| ControlFlow::Continue(()))?;
-        Ok(self.tokenizer.decode(&generated.tokens)?)
-    }
-}
-
-fn report(path: &Path, outcomes: &[Outcome], json: bool) -> Result<(), CommandError> {
-    if json {
-        return format::json(&json!({ "canaries": path, "kinds": outcomes }));
-    }
-    let rows = outcomes.iter().map(|o| {
-        let numbers = [o.passed, o.of].map(|n| n.to_string());
-        [o.kind.clone()].into_iter().chain(numbers).collect()
-    });
-    let table = format::table(&["canaries", "passed", "of"], 1, rows);
-    format::line(&table.to_string())?;
-    for wrong in outcomes.iter().flat_map(|o| &o.wrong) {
-        format::line(&format!(
-            "\n{}\n  expected {:?}\n  found    {:?}",
-            wrong.question, wrong.expected, wrong.found
-        ))?;
-    }
-    Ok(())
 }

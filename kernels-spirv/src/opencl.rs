@@ -1,1 +1,0 @@
-//! The writer of OpenCL-dialect SPIR-V.

@@ -1,0 +1,24 @@
+// bf16(bf16(bf16(sigmoid(gate)) * shared) + routed).
+//! use grid bf16 div exp gates
+//! read bf16 shared_rows gate routed
+//! write bf16 out
+override WIDTH: u32;
+
+@group(0) @binding(0) var<storage, read> shared_rows: array<u32>;
+@group(0) @binding(1) var<storage, read> gate: array<u32>;
+@group(0) @binding(2) var<storage, read> routed: array<u32>;
+@group(0) @binding(3) var<storage, read_write> out: array<atomic<u32>>;
+// x: elements of `out`
+@group(0) @binding(4) var<uniform> step: vec4<u32>;
+
+fn value(e: u32) -> u32 {
+    if (e >= step.x) { return 0u; }
+    let gate_value = rounded(sigmoid(gate_at(e / WIDTH)));
+    return round_bf16(rounded(gate_value * shared_rows_at(e)) + routed_at(e));
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let w = flat_group(group, groups) * 64u + thread;
+    out_put(w, 0u, step.x, value(2u * w), value(2u * w + 1u));
+}
