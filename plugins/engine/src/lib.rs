@@ -11,6 +11,7 @@ mod generate;
 mod model;
 mod output;
 pub mod quantize;
+pub mod serving;
 pub mod shadow;
 pub mod synth;
 pub mod text;

@@ -10,9 +10,10 @@ use layerlet_core::backend::{Backend, Instance, Place, PlanId};
 use layerlet_core::buffer::Role;
 use layerlet_core::dtype::{DType, Element};
 use layerlet_core::launch::{Launch, Layerlet};
+use layerlet_core::numerics::bf16;
 use layerlet_core::plan::{
-    Capacity, LinearFormat, ModelLayout, ModelSpec, Plan, SequenceStep, StepInput, StepShape,
-    forward, fuse, rope_table,
+    Capacity, LinearFormat, ModelLayout, ModelSpec, MtpShape, Plan, SequenceStep, StepInput,
+    StepShape, forward, fuse, mtp, rope_table,
 };
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -63,6 +64,8 @@ pub struct Model {
     layerlets: Vec<Layerlet>,
     instance: Box<dyn Instance>,
     plans: HashMap<StepShape, (Plan, PlanId)>,
+    /// Of the prediction head, by shape and number of drafts.
+    drafting: HashMap<(StepShape, usize), (Plan, PlanId)>,
 }
 
 impl Model {
@@ -95,6 +98,7 @@ impl Model {
             layerlets,
             instance,
             plans: HashMap::new(),
+            drafting: HashMap::new(),
         })
     }
 
@@ -153,11 +157,38 @@ impl Model {
         let input = StepInput::new(&self.layout, shape, sequences)?;
         self.plan(shape)?;
         let (plan, id) = &self.plans[shape];
-        for (name, bytes) in input.buffers() {
-            let place = Place::Plan(*id, plan.buffers.find(name)?);
-            self.instance.write(place, 0, bytes)?;
-        }
+        write_input(self.instance.as_mut(), plan, *id, &input)?;
         Ok(*id)
+    }
+
+    /// Drafts of the prediction head: by pass of the chain, one for each sequence that has an output. `tokens` of a sequence
+    /// are those that follow its rows, `hidden` their states after the final norm.
+    pub fn draft(
+        &mut self,
+        shape: &MtpShape,
+        sequences: &[SequenceStep<'_>],
+        hidden: &[bf16],
+    ) -> Result<Vec<Vec<u32>>, EngineError> {
+        let input = StepInput::for_mtp(&self.layout, shape, sequences, hidden)?;
+        let key = (shape.step, shape.drafts);
+        if !self.drafting.contains_key(&key) {
+            let plan = fuse(&mtp(&self.layout, shape)?, &self.layerlets);
+            let id = self.instance.prepare(&plan)?;
+            self.drafting.insert(key, (plan, id));
+        }
+        let (plan, id) = &self.drafting[&key];
+        write_input(self.instance.as_mut(), plan, *id, &input)?;
+        self.instance.run(*id, usize::MAX)?;
+        let outputs = sequences.iter().map(|s| s.outputs.len()).sum();
+        let mut step = Step {
+            plan,
+            id: *id,
+            instance: self.instance.as_mut(),
+        };
+        let passes = 0..shape.drafts;
+        passes
+            .map(|n| step.read(&format!("mtp.{n}.tokens"), outputs))
+            .collect()
     }
 
     fn ran(&mut self, shape: &StepShape) -> Step<'_> {
@@ -181,6 +212,18 @@ impl Model {
         )?;
         Ok(content)
     }
+}
+
+fn write_input(
+    instance: &mut dyn Instance,
+    plan: &Plan,
+    id: PlanId,
+    input: &StepInput,
+) -> Result<(), EngineError> {
+    for (name, bytes) in input.buffers() {
+        instance.write(Place::Plan(id, plan.buffers.find(name)?), 0, bytes)?;
+    }
+    Ok(())
 }
 
 /// A step that has run: its outputs, until the next one.
